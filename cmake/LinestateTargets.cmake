@@ -1,0 +1,93 @@
+# Helpers for CMakeLists.txt.
+
+# Language level, warnings and sanitizers for every target of ours.
+function(linestate_configure_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET default)
+  # -ffp-contract=off: results are a function of the source on every CPU, not of whether the
+  # compiler found a fused multiply-add.
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -ffp-contract=off>)
+  if(LINESTATE_SANITIZE)
+    target_compile_options(${target} PUBLIC
+      -fsanitize=${LINESTATE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    target_link_options(${target} PUBLIC -fsanitize=${LINESTATE_SANITIZE})
+  endif()
+endfunction()
+
+# One executable per *_test.cc, named like the file.
+function(linestate_add_test source)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  linestate_configure_target(${name})
+  target_include_directories(${name} PRIVATE src)
+  target_link_libraries(${name} PRIVATE linestate_testing GTest::gtest GTest::gtest_main)
+  if(TARGET linestate_cli)
+    target_link_libraries(${name} PRIVATE linestate_cli)
+    target_compile_definitions(${name} PRIVATE
+      LINESTATE_COMMAND="$<TARGET_FILE:linestate_command>")
+    add_dependencies(${name} linestate_command)
+  endif()
+  target_compile_definitions(${name} PRIVATE
+    LINESTATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 300)
+endfunction()
+
+# A new operator is one folder: every src/ops/**/<op>_kernels.h declares `<op>_table()`, and this
+# writes the function that lists them all.
+function(linestate_write_kernel_list out_file)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/*_kernels.h)
+  list(SORT headers)
+  set(includes "")
+  set(calls "")
+  foreach(header IN LISTS headers)
+    file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR}/src ${header})
+    get_filename_component(name ${header} NAME_WE)
+    string(REGEX REPLACE "_kernels$" "" op ${name})
+    string(APPEND includes "#include \"${relative}\"\n")
+    string(APPEND calls "  append_kernel_infos(${op}_table(), infos);\n")
+  endforeach()
+  set(file ${PROJECT_BINARY_DIR}/generated/kernel_list.cc)
+  file(GENERATE OUTPUT ${file} CONTENT "// Written by CMake from src/ops/**/*_kernels.h.
+#include \"dispatch/kernel_table.h\"
+${includes}
+namespace linestate {
+
+std::vector<KernelInfo> list_kernels() {
+  std::vector<KernelInfo> infos;
+${calls}  return infos;
+}
+
+}  // namespace linestate
+")
+  set(${out_file} ${file} PARENT_SCOPE)
+endfunction()
+
+# build_description() and version_string().
+function(linestate_write_build_info target)
+  if(LINESTATE_CUDA)
+    list(JOIN CMAKE_CUDA_ARCHITECTURES " sm_" archs)
+    set(devices "cpu+cuda sm_${archs}")
+  else()
+    set(devices "cpu")
+  endif()
+  set(compiler "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+  set(file ${PROJECT_BINARY_DIR}/generated/build_info.cc)
+  file(GENERATE OUTPUT ${file} CONTENT "// Written by CMake.
+#include \"linestate/version.h\"
+
+namespace linestate {
+
+const char* version_string() { return \"${PROJECT_VERSION}\"; }
+const char* build_description() {
+  return \"${devices}, ${compiler}, ${CMAKE_BUILD_TYPE}\";
+}
+
+}  // namespace linestate
+")
+  target_sources(${target} PRIVATE ${file})
+endfunction()

@@ -1,0 +1,85 @@
+// From the engine's batch to what operators read. ForwardBatch is the engine's description on the
+// host; ForwardMetadata checks it once, runs the deferred slot work, and owns the tensors that all
+// layers of the forward pass share. After prepare() nothing allocates, synchronises or reads
+// device data on the host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "linestate/exec_context.h"
+#include "linestate/rows.h"
+#include "linestate/state_pool.h"
+#include "linestate/status.h"
+
+namespace linestate {
+
+/// Slot work that belongs to a batch: all layers, once, before the batch's first operator.
+/// Clears come first, then copies. Allowed only in a batch with extend rows.
+struct DeferredSlotWork {
+  std::vector<int32_t> clear;  // slots to zero
+  struct Copy {
+    int32_t src = kPadSlot;
+    int32_t dst = kPadSlot;
+  };
+  std::vector<Copy> copy;  // slot -> slot (copy on write of a shared prefix)
+  bool empty() const { return clear.empty() && copy.empty(); }
+};
+
+struct ForwardBatch {
+  std::span<const Row> rows;   // rows of one kind contiguous, kinds in any order; empty = idle
+  int64_t token_capacity = 0;  // tokens of the caller's tensors, >= sum of rows' tokens; 0 = sum
+  DeferredSlotWork pre;
+};
+
+/// Rows [row_begin, row_end) of one kind and their tokens [token_begin, token_end).
+/// `rows` holds this segment's tensors, its query_start_loc counted from the segment's first token.
+/// The last segment's token_end is the token capacity: tokens behind the rows get zero output.
+struct Segment {
+  RowKind kind = RowKind::kPad;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  int64_t token_begin = 0;
+  int64_t token_end = 0;
+  RowTensors rows;
+};
+
+class ForwardMetadata {
+ public:
+  /// Buffers for batches of up to max_rows rows. Two objects are independent: two batches may be
+  /// alive at once. Errors: kInvalidArgument, kResourceExhausted.
+  static Result<ForwardMetadata> create(int64_t max_rows, Device device = {});
+
+  ForwardMetadata(ForwardMetadata&&) noexcept;
+  ForwardMetadata& operator=(ForwardMetadata&&) noexcept;
+  ~ForwardMetadata();
+
+  /// Checks the batch, then runs its deferred slot work on `pool`, then refills the buffers in
+  /// place. On error nothing has happened: pool and metadata are as before.
+  /// Errors: kInvalidArgument naming the row and field (kinds not contiguous, a decode row without
+  /// exactly one token, negative or too many tokens, num_valid > tokens, duplicate live slots,
+  /// deferred work without extend rows or on bad slots).
+  Status prepare(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
+
+  int64_t num_rows() const;        // rows of the batch, padding included
+  int64_t num_tokens() const;      // sum of the rows' tokens
+  int64_t token_capacity() const;  // first dimension of the caller's token tensors
+  int64_t num_prefills() const;    // extend rows
+  int64_t num_decodes() const;     // decode rows
+  int64_t num_prefill_tokens() const;
+  bool idle() const { return num_rows() == 0; }
+
+  /// Segments in batch order; empty for an idle batch.
+  std::span<const Segment> segments() const;
+  /// The whole batch: slot [N] i32, query_start_loc [N+1] i64, start [N] i64, num_valid [N] i32.
+  const RowTensors& rows() const;
+
+ private:
+  struct Impl;
+  explicit ForwardMetadata(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace linestate

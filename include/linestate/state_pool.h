@@ -1,0 +1,121 @@
+// The state pool: P slots, and for every linear layer a recurrent state and (KDA) a convolution
+// window per slot. One slot is one request's whole memory of the past.
+//
+// Life of a slot:  allocate -> rows with start = 0 select zeros, so nothing is cleared here ->
+// retire(event) -> reusable once the event has passed. free() is retire with no event.
+//
+// Layout is a property of the pool and part of every view it hands out:
+//   KDA recurrent state        [P, HV, V, K]   (K contiguous)
+//   Lightning recurrent state  [P, H, K, V]    (V contiguous)
+//   convolution window         [P, channels, W-1], channels q | k | v, oldest input first
+// Strides are explicit and 64-bit; adopted pools may place slots and layers as the engine likes.
+//
+// Thread-safety: the slot table has one owner thread. Views may be read from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "linestate/exec_context.h"
+#include "linestate/model_config.h"
+#include "linestate/status.h"
+#include "linestate/tensor.h"
+
+namespace linestate {
+
+enum class StateLayout : uint8_t {
+  kVK,  // [.., V, K], what KDA kernels read
+  kKV,  // [.., K, V], what Lightning kernels read
+};
+
+/// What one slot holds for one layer.
+struct LayerState {
+  int32_t layer_id = 0;
+  StateLayout layout = StateLayout::kVK;
+  int64_t heads = 0;  // HV
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+  int64_t conv_channels = 0;  // 0 = no window
+  int64_t conv_tail = 0;      // W - 1
+};
+
+struct PoolSpec {
+  std::vector<LayerState> layers;
+  DType state_dtype = DType::kF32;    // f32 | bf16 | f16
+  DType window_dtype = DType::kBF16;  // the io dtype, or f32
+};
+
+/// The pool a (sharded) model needs. `model` is what shard_model returned.
+PoolSpec make_pool_spec(const ModelConfig& model, DType state_dtype, DType window_dtype);
+
+/// Bytes one slot takes over all layers.
+int64_t bytes_per_slot(const PoolSpec& spec);
+/// Slots that fit `budget_bytes`; 0 when not even one does.
+int64_t max_slots(const PoolSpec& spec, int64_t budget_bytes);
+
+/// Memory of one layer that the engine owns. Views must stay valid while the pool lives.
+struct AdoptedLayer {
+  TensorView recurrent;    // [P, heads, V, K] or [P, heads, K, V] by layout, any slot stride
+  TensorView conv_window;  // [P, channels, W-1], any strides; undefined without a window
+};
+
+/// Something that is done at some later point of a stream; the pool polls, it never blocks.
+struct SlotEvent {
+  bool (*done)(void* handle) = nullptr;  // null = already done
+  void* handle = nullptr;
+};
+
+class StatePool {
+ public:
+  /// Memory of the library's own, not cleared (fresh rows need no clearing).
+  /// Errors: kInvalidArgument (spec, num_slots < 1), kResourceExhausted (bytes asked, named).
+  static Result<StatePool> create(const PoolSpec& spec, int64_t num_slots, Device device = {});
+  /// The engine's memory: one AdoptedLayer per spec layer, all of the same P.
+  /// Errors: kInvalidArgument naming layer and tensor (shape, dtype, device, overlapping slots).
+  static Result<StatePool> adopt(const PoolSpec& spec, std::span<const AdoptedLayer> layers);
+
+  StatePool(StatePool&&) noexcept;
+  StatePool& operator=(StatePool&&) noexcept;
+  ~StatePool();
+
+  int64_t num_slots() const;
+  int64_t num_layers() const;
+  const PoolSpec& spec() const;
+  Device device() const;
+
+  /// Views of layer `index` (0-based among the pool's layers, not the decoder's).
+  /// REQUIRES: 0 <= index < num_layers(), memory bound.
+  TensorView recurrent(int64_t index) const;
+  /// Undefined view when the layer has no window.
+  TensorView conv_window(int64_t index) const;
+  /// Every plane of every layer, recurrent then window, for state_clear and state_copy.
+  std::span<const TensorView> planes() const;
+
+  /// Lowest-numbered slot that is free and whose event has passed.
+  /// Errors: kResourceExhausted when every slot is taken or still in flight.
+  Result<int32_t> allocate();
+  /// Errors: kInvalidArgument when the slot is not allocated (double free, never allocated).
+  Status free(int32_t slot);
+  /// As free, but the slot is handed out again only after `event`.
+  Status retire(int32_t slot, SlotEvent event);
+  bool allocated(int32_t slot) const;
+  int64_t free_slots() const;      // allocatable now
+  int64_t in_flight_slots() const; // retired, event pending
+
+  /// Gives the memory back (created pools only) and makes every slot's content undefined.
+  /// Slots stay allocated. Errors: kFailedPrecondition when adopted or already released.
+  Status release_memory();
+  /// Allocates anew after release_memory. Errors as create.
+  Status rebind_memory();
+  /// False between release_memory and rebind_memory.
+  bool memory_bound() const;
+
+ private:
+  struct Impl;
+  explicit StatePool(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace linestate
