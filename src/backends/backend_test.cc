@@ -281,10 +281,9 @@ TEST(Backend, CpuAgreesWithRef) {
     const auto a = cpu.outputs(0, 79);
     const auto b = ref.outputs(0, 79);
     for (size_t layer = 0; layer < a.size(); ++layer) {
-      const double limit =
-          io == DType::kF32
-              ? 1e-6
-              : 1.05 * testing::rounding_error(testing::cast_of(b[layer], DType::kF32), io) + 3e-4;
+      // 16-bit outputs round nearly equal f32 values: they differ by one ulp where a rounding
+      // border lies between the two, which is rare.
+      const double limit = io == DType::kF32 ? 1e-6 : 3e-4;
       EXPECT_LE(testing::compare(a[layer], b[layer]).rel, limit) << layer;
     }
     for (int64_t slot : {3, 1, 6, 0}) {
