@@ -54,4 +54,20 @@ struct RowTensors {
   ConstTensorView num_valid;        // [N] i32 | i64; undefined = every token is valid
 };
 
+/// States to keep at token positions, in the order the caller likes. Entry m asks that, after
+/// exactly `position[m]` tokens of row `row[m]`, the state (and the convolution window) be copied to
+/// slot `slot[m]` of the same pool, in the pool's dtype. Positions are absolute in the sequence, any
+/// value in (start, start + valid tokens]; multiples of kChunkTokens are cheapest. Taking a snapshot
+/// never changes an output or the row's own state.
+///
+/// An entry is not taken, and its destination keeps its bytes, when the slot lies outside [0, P)
+/// (not wanted), the row is padding, or the position is not reached (raises kSnapshotNotTaken).
+/// Destinations are distinct and are no row's slot: refused on host ids.
+struct SnapshotPlan {
+  ConstTensorView row;       // [M] i32 | i64, index into the call's rows; undefined = no snapshots
+  ConstTensorView position;  // [M] i32 | i64
+  ConstTensorView slot;      // [M] i32 | i64
+  bool defined() const { return row.defined(); }
+};
+
 }  // namespace linestate

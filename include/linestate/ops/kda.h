@@ -49,6 +49,7 @@ struct KdaParams {
 
   TensorView state;   // [P, HV, V, K] in place; f32 | bf16 | f16
   TensorView out;     // [T, HV, V] f32 | bf16 | f16; overlaps no input
+  SnapshotPlan snapshots;  // prefill and decode: states to keep on the way
   int32_t layer = 0;  // only for error reports
 };
 

@@ -40,6 +40,7 @@ struct LightningParams {
 
   TensorView state;   // [P, H, K, V] in place; f32 | bf16 | f16
   TensorView out;     // [T, H, D] f32 | bf16 | f16; overlaps no input
+  SnapshotPlan snapshots;  // prefill and decode: states to keep on the way
   int32_t layer = 0;  // only for error reports
 };
 
