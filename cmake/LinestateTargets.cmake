@@ -47,31 +47,56 @@ function(linestate_add_test source)
     PROPERTIES TIMEOUT 300 LABELS ${labels})
 endfunction()
 
-# A new operator is one folder: every src/ops/**/<op>_kernels.h declares `<op>_table()`, and this
-# writes the function that lists them all.
+# A new operator is one folder: every src/ops/**/<op>_kernels.h declares
+# `const OpTable<SomeParams>& <op>_table();`, and this writes the functions that know them all.
 function(linestate_write_kernel_list out_file)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/*_kernels.h)
   list(SORT headers)
   set(includes "")
   set(calls "")
+  set(names "")
+  set(all_params "")
   foreach(header IN LISTS headers)
     file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR}/src ${header})
     get_filename_component(name ${header} NAME_WE)
     string(REGEX REPLACE "_kernels$" "" op ${name})
     string(APPEND includes "#include \"${relative}\"\n")
     string(APPEND calls "  append_kernel_infos(${op}_table(), infos);\n")
+    string(APPEND names
+      "  if (op == \"${op}\") return kernel_names_if(${op}_table(), params, names);\n")
+    file(READ ${header} text)
+    if(NOT text MATCHES "OpTable<([A-Za-z0-9_]+)>&[ \n]+${op}_table\\(\\)")
+      message(FATAL_ERROR "${relative}: expected `const OpTable<Params>& ${op}_table();`")
+    endif()
+    list(APPEND all_params ${CMAKE_MATCH_1})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+  endforeach()
+  list(REMOVE_DUPLICATES all_params)
+  set(instances "")
+  foreach(params IN LISTS all_params)
+    string(APPEND instances
+      "template std::shared_ptr<const ExternalRows<${params}>> external_rows(std::string_view);\n"
+      "template Status register_kernel(std::string_view, const ExternalKernel<${params}>&);\n")
   endforeach()
   set(file ${PROJECT_BINARY_DIR}/generated/kernel_list.cc)
   file(GENERATE OUTPUT ${file} CONTENT "// Written by CMake from src/ops/**/*_kernels.h.
+#include \"dispatch/external_registry.h\"
 #include \"dispatch/kernel_table.h\"
 ${includes}
 namespace linestate {
 
 std::vector<KernelInfo> list_kernels() {
   std::vector<KernelInfo> infos;
+  append_external_kernel_infos(infos);
 ${calls}  return infos;
 }
 
+bool builtin_kernel_names(std::string_view op, std::type_index params,
+                          std::vector<std::string>& names) {
+${names}  return false;
+}
+
+${instances}
 }  // namespace linestate
 ")
   set(${out_file} ${file} PARENT_SCOPE)

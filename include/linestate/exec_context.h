@@ -62,6 +62,7 @@ struct ExecContext {
   Workspace workspace{};
   DeviceStatus* status = nullptr;  // optional, memory the device can write
   bool check_finite = false;       // raise kNonFinite; costs one read of the output
+  bool strict = false;             // a fallback is kUnsupported instead of counted and logged
 };
 
 }  // namespace linestate

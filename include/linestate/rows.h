@@ -55,10 +55,10 @@ struct RowTensors {
 };
 
 /// States to keep at token positions, in the order the caller likes. Entry m asks that, after
-/// exactly `position[m]` tokens of row `row[m]`, the state (and the convolution window) be copied to
-/// slot `slot[m]` of the same pool, in the pool's dtype. Positions are absolute in the sequence, any
-/// value in (start, start + valid tokens]; multiples of kChunkTokens are cheapest. Taking a snapshot
-/// never changes an output or the row's own state.
+/// exactly `position[m]` tokens of row `row[m]`, the state (and the convolution window) be copied
+/// to slot `slot[m]` of the same pool, in the pool's dtype. Positions are absolute in the sequence,
+/// any value in (start, start + valid tokens]; multiples of kChunkTokens are cheapest. Taking a
+/// snapshot never changes an output or the row's own state.
 ///
 /// An entry is not taken, and its destination keeps its bytes, when the slot lies outside [0, P)
 /// (not wanted), the row is padding, or the position is not reached (raises kSnapshotNotTaken).

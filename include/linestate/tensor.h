@@ -21,7 +21,11 @@ std::string_view dtype_name(DType dtype);
 /// True for f32, bf16 and f16: the dtypes operators compute on.
 bool is_compute_dtype(DType dtype);
 
-enum class DeviceType : uint8_t { kCpu, kCuda };
+enum class DeviceType : uint8_t {
+  kCpu,
+  kCuda,
+  kExternal,  // a device that only registered kernels know (kernel_registry.h)
+};
 
 struct Device {
   DeviceType type = DeviceType::kCpu;
@@ -29,7 +33,9 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// "cpu", "cuda:0".
+/// "cpu", "cuda", "external".
+const char* device_type_name(DeviceType type);
+/// "cpu", "cuda:0", "external:1".
 std::string device_name(Device device);
 
 inline constexpr int kMaxRank = 5;

@@ -49,9 +49,21 @@ bool is_compute_dtype(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
+const char* device_type_name(DeviceType type) {
+  switch (type) {
+    case DeviceType::kCpu:
+      return "cpu";
+    case DeviceType::kCuda:
+      return "cuda";
+    case DeviceType::kExternal:
+      return "external";
+  }
+  return "unknown";
+}
+
 std::string device_name(Device device) {
   if (device.type == DeviceType::kCpu) return "cpu";
-  return "cuda:" + std::to_string(device.index);
+  return std::string(device_type_name(device.type)) + ":" + std::to_string(device.index);
 }
 
 template <typename Void>

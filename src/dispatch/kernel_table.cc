@@ -2,6 +2,43 @@
 
 namespace linestate {
 
+std::string requested_kernel(const char* op, std::string_view kernel) {
+  if (!kernel.empty() && kernel != kAutoKernel) return std::string(kernel);
+  const std::string_view forced = kernel_from_environment(op);
+  return std::string(forced.empty() ? kAutoKernel : forced);
+}
+
+Status strict_refusal(const KernelChoice& choice, const std::string& reason) {
+  return Status(StatusCode::kUnsupported, concat(choice.op, ": strict, and only the fallback ",
+                                                 choice.kernel, " fits; ", reason));
+}
+
+bool KernelTrial::concerns(std::string_view name, DeviceType device, bool in_build) {
+  const bool automatic = choice_.requested == kAutoKernel;
+  if (!automatic && choice_.requested != name) return false;
+  if (!in_build) {
+    choice_.refused.push_back({std::string(name), "not in this build"});
+    return false;
+  }
+  if (device != context_.device.type) {
+    choice_.refused.push_back(
+        {std::string(name),
+         concat("runs on ", device_type_name(device), ", not on ", device_name(context_.device))});
+    return false;
+  }
+  return true;
+}
+
+bool KernelTrial::accepts(std::string_view name, std::string reason) {
+  if (reason.empty()) {
+    choice_.kernel = std::string(name);
+    return true;
+  }
+  if (fallback_reason_.empty()) fallback_reason_ = concat(name, " refused: ", reason);
+  choice_.refused.push_back({std::string(name), std::move(reason)});
+  return false;
+}
+
 Status no_kernel(const KernelChoice& choice, const std::vector<std::string>& names) {
   if (choice.refused.empty()) {
     std::string list(kAutoKernel);

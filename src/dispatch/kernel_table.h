@@ -2,18 +2,27 @@
 // is the only bridge from a described problem to a kernel, and it is a pure function of it.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <typeindex>
 #include <vector>
 
 #include "base/check.h"
 #include "base/message.h"
+#include "dispatch/external_kernels.h"
+#include "dispatch/kernel_uses.h"
 #include "linestate/exec_context.h"
 #include "linestate/kernel_info.h"
 #include "linestate/status.h"
 
 namespace linestate {
+
+/// The name that selection goes by: the caller's, else the environment's, else auto.
+std::string requested_kernel(const char* op, std::string_view kernel);
+/// What a strict context gets instead of a fallback.
+Status strict_refusal(const KernelChoice& choice, const std::string& reason);
 
 template <typename Params>
 struct KernelRow {
@@ -36,35 +45,83 @@ struct OpTable {
   Status (*check)(const Params&, const ExecContext&);
 };
 
+/// The kernel that runs: a built-in row, or an external one kept alive while it runs.
 template <typename Params>
-std::string refusal(const KernelRow<Params>& row, const Params& params,
-                    const ExecContext& context) {
-  if (row.run == nullptr) return "not in this build";
-  if (row.device != context.device.type) {
-    return concat("runs on ", row.device == DeviceType::kCpu ? "cpu" : "cuda", ", not on ",
-                  device_name(context.device));
-  }
-  return row.refuse == nullptr ? std::string() : row.refuse(params, context);
-}
+struct SelectedKernel {
+  const KernelRow<Params>* row = nullptr;
+  std::shared_ptr<const ExternalKernel<Params>> external;
+  std::string fallback_reason;  // why a better row on this device refused; empty = none did
 
-/// The row that runs, or null with every refusal in `choice`.
-template <typename Params>
-const KernelRow<Params>* select_kernel(const OpTable<Params>& table, const Params& params,
-                                       const ExecContext& context, std::string_view kernel,
-                                       KernelChoice& choice) {
-  choice.op = table.op;
-  choice.requested = kernel.empty() ? std::string(kAutoKernel) : std::string(kernel);
-  for (const KernelRow<Params>& row : table.rows) {
-    if (choice.requested != kAutoKernel && choice.requested != row.name) continue;
-    std::string reason = refusal(row, params, context);
-    if (reason.empty()) {
-      choice.kernel = row.name;
-      if (row.workspace_bytes) choice.workspace_bytes = row.workspace_bytes(params, context);
-      return &row;
-    }
-    choice.refused.push_back({row.name, std::move(reason)});
+  explicit operator bool() const { return row != nullptr || external != nullptr; }
+  const void* key() const {
+    return row != nullptr ? static_cast<const void*>(row) : external.get();
   }
-  return nullptr;
+  const char* name() const { return row != nullptr ? row->name : external->name.c_str(); }
+  int64_t workspace_bytes(const Params& params, const ExecContext& context) const {
+    if (row != nullptr) {
+      return row->workspace_bytes == nullptr ? 0 : row->workspace_bytes(params, context);
+    }
+    return external->workspace_bytes == nullptr
+               ? 0
+               : external->workspace_bytes(params, context, external->user);
+  }
+  Status run(const Params& params, const ExecContext& context) const {
+    return row != nullptr ? row->run(params, context)
+                          : external->run(params, context, external->user);
+  }
+};
+
+/// Collects refusals while the rows of one operator are tried in order.
+class KernelTrial {
+ public:
+  KernelTrial(KernelChoice& choice, const ExecContext& context)
+      : choice_(choice), context_(context) {}
+
+  /// False for a row that another name was asked for, or that another device runs (noted).
+  bool concerns(std::string_view name, DeviceType device, bool in_build);
+  /// Takes the row's own answer; true when it runs.
+  bool accepts(std::string_view name, std::string reason);
+  /// Refusals by rows of this device, which make a later choice a fallback.
+  const std::string& fallback_reason() const { return fallback_reason_; }
+
+ private:
+  KernelChoice& choice_;
+  const ExecContext& context_;
+  std::string fallback_reason_;
+};
+
+/// The kernel that runs, or none with every refusal in `choice`.
+template <typename Params>
+SelectedKernel<Params> select_kernel(const OpTable<Params>& table, const Params& params,
+                                     const ExecContext& context, std::string_view kernel,
+                                     KernelChoice& choice) {
+  choice.op = table.op;
+  choice.requested = requested_kernel(table.op, kernel);
+  KernelTrial trial(choice, context);
+  SelectedKernel<Params> selected;
+  if (const auto external = external_rows<Params>(table.op)) {
+    for (const auto& row : *external) {
+      if (!trial.concerns(row->name, row->device, true)) continue;
+      std::string reason =
+          row->refuse == nullptr ? std::string() : row->refuse(params, context, row->user);
+      if (!trial.accepts(row->name, std::move(reason))) continue;
+      selected.external = row;
+      break;
+    }
+  }
+  if (!selected) {
+    for (const KernelRow<Params>& row : table.rows) {
+      if (!trial.concerns(row.name, row.device, row.run != nullptr)) continue;
+      std::string reason = row.refuse == nullptr ? std::string() : row.refuse(params, context);
+      if (!trial.accepts(row.name, std::move(reason))) continue;
+      selected.row = &row;
+      break;
+    }
+  }
+  if (!selected) return selected;
+  selected.fallback_reason = trial.fallback_reason();
+  choice.workspace_bytes = selected.workspace_bytes(params, context);
+  return selected;
 }
 
 /// kUnsupported with the refusals, or kNotFound with the names when `requested` is none of them.
@@ -82,10 +139,15 @@ Status run_op(const OpTable<Params>& table, const Params& params, const ExecCont
               std::string_view kernel) {
   LINESTATE_RETURN_IF_ERROR(table.check(params, context));
   KernelChoice choice;
-  const KernelRow<Params>* row = select_kernel(table, params, context, kernel, choice);
-  if (row == nullptr) return no_kernel(table, choice);
+  const SelectedKernel<Params> selected = select_kernel(table, params, context, kernel, choice);
+  if (!selected) return no_kernel(table, choice);
+  if (!selected.fallback_reason.empty()) {
+    if (context.strict) return strict_refusal(choice, selected.fallback_reason);
+    count_fallback(selected.key(), table.op, selected.name(), selected.fallback_reason);
+  }
   LINESTATE_RETURN_IF_ERROR(check_workspace(context, choice.workspace_bytes));
-  return row->run(params, context);
+  count_kernel_use(selected.key(), table.op, selected.name());
+  return selected.run(params, context);
 }
 
 template <typename Params>
@@ -93,8 +155,10 @@ Result<int64_t> op_workspace_bytes(const OpTable<Params>& table, const Params& p
                                    const ExecContext& context, std::string_view kernel) {
   LINESTATE_RETURN_IF_ERROR(table.check(params, context));
   KernelChoice choice;
-  if (select_kernel(table, params, context, kernel, choice) == nullptr) {
-    return no_kernel(table, choice);
+  const SelectedKernel<Params> selected = select_kernel(table, params, context, kernel, choice);
+  if (!selected) return no_kernel(table, choice);
+  if (context.strict && !selected.fallback_reason.empty()) {
+    return strict_refusal(choice, selected.fallback_reason);
   }
   return choice.workspace_bytes;
 }
@@ -110,10 +174,19 @@ KernelChoice explain_op(const OpTable<Params>& table, const Params& params,
     choice.problem = status.message();
     return choice;
   }
-  if (select_kernel(table, params, context, kernel, choice) == nullptr && choice.refused.empty()) {
+  if (!select_kernel(table, params, context, kernel, choice) && choice.refused.empty()) {
     choice.problem = no_kernel(table, choice).message();
   }
   return choice;
+}
+
+/// Names of a table's rows, when the table is of these Params.
+template <typename Params>
+bool kernel_names_if(const OpTable<Params>& table, std::type_index params,
+                     std::vector<std::string>& names) {
+  if (params != typeid(Params)) return false;
+  for (const KernelRow<Params>& row : table.rows) names.emplace_back(row.name);
+  return true;
 }
 
 /// Rows of one table as public data.
@@ -122,7 +195,7 @@ void append_kernel_infos(const OpTable<Params>& table, std::vector<KernelInfo>& 
   for (const KernelRow<Params>& row : table.rows) {
     std::string summary = row.summary;
     if (row.run == nullptr) summary += " (not in this build)";
-    out.push_back({table.op, row.name, row.device == DeviceType::kCpu ? "cpu" : "cuda", summary});
+    out.push_back({table.op, row.name, device_type_name(row.device), summary});
   }
 }
 

@@ -26,10 +26,10 @@ struct CausalConv1dParams {
   ConstTensorView bias;    // [channels] f32 | bf16 | f16; undefined = none
   Activation activation = Activation::kSilu;
 
-  TensorView window;  // [P, channels, W-1] in place; dtype of x, or f32 (both keep x exactly)
-  TensorView out;     // shape of x; f32 | bf16 | f16; must not overlap x
+  TensorView window;       // [P, channels, W-1] in place; dtype of x, or f32 (both keep x exactly)
+  TensorView out;          // shape of x; f32 | bf16 | f16; must not overlap x
   SnapshotPlan snapshots;  // prefill and decode: states to keep on the way
-  int32_t layer = 0;  // only for error reports
+  int32_t layer = 0;       // only for error reports
 };
 
 /// Any number of tokens a row. Errors: kInvalidArgument (shape, dtype, offsets), kUnsupported.

@@ -2,9 +2,9 @@
 //
 // The drafts of a row are its tokens; node i is the row's i-th token. `parent` holds, for every
 // packed token, the parent's node id within the row: -1 for node 0 (the root, which follows the
-// committed state) and parent[i] < i for the others. A node i > 0 with parent -1 is named by nobody:
-// it is inert, its output is zero and it cannot be accepted. A chain is parent[i] = i - 1; an undefined `parent`
-// means that every row is a chain.
+// committed state) and parent[i] < i for the others. A node i > 0 with parent -1 is named by
+// nobody: it is inert, its output is zero and it cannot be accepted. A chain is parent[i] = i - 1;
+// an undefined `parent` means that every row is a chain.
 #pragma once
 
 #include <cstdint>

@@ -47,10 +47,10 @@ struct KdaParams {
   float scale = 0.0f;          // 0 = K^-0.5
   bool qk_normalized = false;  // true: q and k already have unit length and are used as they are
 
-  TensorView state;   // [P, HV, V, K] in place; f32 | bf16 | f16
-  TensorView out;     // [T, HV, V] f32 | bf16 | f16; overlaps no input
+  TensorView state;        // [P, HV, V, K] in place; f32 | bf16 | f16
+  TensorView out;          // [T, HV, V] f32 | bf16 | f16; overlaps no input
   SnapshotPlan snapshots;  // prefill and decode: states to keep on the way
-  int32_t layer = 0;  // only for error reports
+  int32_t layer = 0;       // only for error reports
 };
 
 /// q, k and v as views of the packed convolution output.

@@ -21,7 +21,7 @@ struct KdaRecord {
 };
 
 struct KdaVerifyParams {
-  KdaParams kda;           // rows, inputs, gate, out as in prefill; state is only read; no snapshots
+  KdaParams kda;  // rows, inputs, gate, out as in prefill; state is only read; no snapshots
   ConstTensorView parent;  // [T] i32 | i64, see draft_tree.h; undefined = chains
   KdaRecord record;        // written for every node of live rows; overlaps nothing else
 };

@@ -38,10 +38,10 @@ struct LightningParams {
   ConstTensorView slopes;  // [H] f32, >= 0
   float scale = 1.0f;      // see lightning_scale
 
-  TensorView state;   // [P, H, K, V] in place; f32 | bf16 | f16
-  TensorView out;     // [T, H, D] f32 | bf16 | f16; overlaps no input
+  TensorView state;        // [P, H, K, V] in place; f32 | bf16 | f16
+  TensorView out;          // [T, H, D] f32 | bf16 | f16; overlaps no input
   SnapshotPlan snapshots;  // prefill and decode: states to keep on the way
-  int32_t layer = 0;  // only for error reports
+  int32_t layer = 0;       // only for error reports
 };
 
 /// Prefill, fresh or resumed rows, any length. REQUIRES: D a multiple of 16 up to 256.
