@@ -47,6 +47,18 @@ function(linestate_add_test source)
     PROPERTIES TIMEOUT 300 LABELS ${labels})
 endfunction()
 
+# The checks of tools/ are tools that can be wrong too: their own tests run with all others.
+function(linestate_add_tool_tests)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  file(GLOB sources CONFIGURE_DEPENDS tools/tests/*_test.py)
+  foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_test(NAME tools.${name} COMMAND ${Python3_EXECUTABLE} -B ${source})
+    set_tests_properties(tools.${name} PROPERTIES TIMEOUT 120 LABELS cpu
+      ENVIRONMENT "PYTHONPATH=${PROJECT_SOURCE_DIR}/tools;CXX=${CMAKE_CXX_COMPILER}")
+  endforeach()
+endfunction()
+
 # A new operator is one folder: every src/ops/**/<op>_kernels.h declares `<op>_table()`, and this
 # writes the function that lists them all.
 function(linestate_write_kernel_list out_file)
