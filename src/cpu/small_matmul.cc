@@ -5,6 +5,8 @@
 namespace linestate {
 namespace {
 
+constexpr int64_t kPanelRows = 256;  // the largest head dimension
+
 #define LINESTATE_INLINE inline __attribute__((always_inline))
 
 // Eight floats that the compiler maps to whatever registers the target has. Passed by reference
@@ -63,11 +65,38 @@ LINESTATE_INLINE void tile(const SmallMatmul& op, const float* a, const float* b
   finish(c + 3 * op.c_pitch, op.keep_hi, l3, r3);
 }
 
-LINESTATE_INLINE void all_tiles(const SmallMatmul& op) {
-  for (int64_t n = 0; n < op.n; n += 16) {
-    for (int64_t m = 0; m < op.m; m += 4) {
+// B fits the first-level cache: C and A are walked once, row by row.
+LINESTATE_INLINE void tiles_by_row(const SmallMatmul& op) {
+  for (int64_t m = 0; m < op.m; m += 4) {
+    for (int64_t n = 0; n < op.n; n += 16) {
       tile(op, op.a + m * op.a_pitch, op.b + n, op.c + m * op.c_pitch + n);
     }
+  }
+}
+
+// B does not fit: 16 columns at a time, copied side by side. In place, rows a power of two apart
+// would fall on the same few cache sets and push each other out.
+LINESTATE_INLINE void tiles_by_panel(const SmallMatmul& op) {
+  alignas(32) float panel[kPanelRows * 16];
+  SmallMatmul packed = op;
+  packed.b_pitch = 16;
+  for (int64_t n = 0; n < op.n; n += 16) {
+    for (int64_t k = 0; k < op.k; ++k) {
+      std::memcpy(panel + k * 16, op.b + k * op.b_pitch + n, 16 * sizeof(float));
+    }
+    for (int64_t m = 0; m < op.m; m += 4) {
+      tile(packed, op.a + m * op.a_pitch, panel, op.c + m * op.c_pitch + n);
+    }
+  }
+}
+
+LINESTATE_INLINE void all_tiles(const SmallMatmul& op) {
+  constexpr int64_t kFits = 16 * 1024;  // bytes of B, half of a small first-level cache
+  const bool fits = op.k * op.n * static_cast<int64_t>(sizeof(float)) <= kFits;
+  if (fits || op.k > kPanelRows || op.m == 4) {
+    tiles_by_row(op);
+  } else {
+    tiles_by_panel(op);
   }
 }
 

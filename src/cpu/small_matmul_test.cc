@@ -13,8 +13,8 @@ using testing::HostTensor;
 
 TEST(SmallMatmul, IsOneUnfusedChainPerElementAndStaysInside) {
   for (int64_t m : {4, 12}) {
-    for (int64_t n : {16, 48}) {
-      for (int64_t k : {0, 1, 7, 33}) {
+    for (int64_t n : {16, 48, 128}) {
+      for (int64_t k : {0, 1, 7, 33, 150, 300}) {
         const int64_t a_pitch = k + 3, b_pitch = n + 5, c_pitch = n + 2;
         HostTensor a(DType::kF32, {m, a_pitch});
         HostTensor b(DType::kF32, {k + 1, b_pitch});
