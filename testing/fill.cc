@@ -18,9 +18,8 @@ namespace {
 
 template <typename Draw>
 void fill(const TensorView& tensor, Draw&& draw) {
-  for_each_offset(tensor, [&](int64_t offset) {
-    store_f64(tensor.data, tensor.dtype, offset, draw());
-  });
+  for_each_offset(tensor,
+                  [&](int64_t offset) { store_f64(tensor.data, tensor.dtype, offset, draw()); });
 }
 
 }  // namespace

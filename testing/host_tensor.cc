@@ -94,9 +94,8 @@ HostTensor cast_of(const ConstTensorView& view, DType dtype) {
   if (dtype == view.dtype) return copy_of(view);
   HostTensor out(dtype, {view.shape.begin(), view.shape.begin() + view.rank});
   int64_t index = 0;
-  for_each_offset(view, [&](int64_t offset) {
-    out.set(index++, load_f64(view.data, view.dtype, offset));
-  });
+  for_each_offset(
+      view, [&](int64_t offset) { out.set(index++, load_f64(view.data, view.dtype, offset)); });
   return out;
 }
 

@@ -50,20 +50,22 @@ class KdaBackend {
   /// Errors: kInvalidArgument when the model has no KDA layer or breaks a rule.
   static Result<KdaBackend> create(const ModelConfig& model, KernelOptions options = {});
 
-  /// Scratch that any forward() of this model needs for up to these rows and tokens.
-  Result<int64_t> workspace_bytes(int64_t max_rows, int64_t max_tokens, const StatePool& pool,
-                                  const ExecContext& context) const;
+  /// Scratch that any forward() of this model needs for batches of up to max_tokens tokens of
+  /// capacity, any number of rows. `kernel` as in forward().
+  Result<int64_t> workspace_bytes(int64_t max_tokens, const StatePool& pool,
+                                  const ExecContext& context, std::string_view kernel = {}) const;
 
   /// conv -> gate, delta rule -> norm for every segment of the batch; state and window of
   /// `pool_layer` are advanced in place. Extend, decode and pad segments in any order; an idle
   /// batch writes zero output. Nothing is written when an error is returned before the first
-  /// launch; messages name the tensor.
+  /// launch; messages name the tensor. `kernel` names a row for every operator of the call.
   /// Errors: kInvalidArgument, kUnsupported (verify rows; every kernel refused).
   Status forward(int64_t pool_layer, const KdaLayerWeights& weights,
                  const ForwardMetadata& metadata, const StatePool& pool, const KdaLayerIo& io,
                  const ExecContext& context, std::string_view kernel = {}) const;
 
-  /// The choices forward() would make for this batch, one per operator and segment.
+  /// The choices forward() would make for this batch, one per operator and segment; the arguments
+  /// are those of forward(), workspace included, and nothing is read through them.
   std::vector<KernelChoice> explain(int64_t pool_layer, const KdaLayerWeights& weights,
                                     const ForwardMetadata& metadata, const StatePool& pool,
                                     const KdaLayerIo& io, const ExecContext& context,
@@ -92,14 +94,13 @@ class LightningBackend {
  public:
   static Result<LightningBackend> create(const ModelConfig& model, KernelOptions options = {});
 
-  Result<int64_t> workspace_bytes(int64_t max_rows, int64_t max_tokens, const StatePool& pool,
-                                  const ExecContext& context) const;
+  Result<int64_t> workspace_bytes(int64_t max_tokens, const StatePool& pool,
+                                  const ExecContext& context, std::string_view kernel = {}) const;
 
   /// linear attention -> norm; otherwise as KdaBackend::forward.
   Status forward(int64_t pool_layer, const LightningLayerWeights& weights,
-                 const ForwardMetadata& metadata, const StatePool& pool,
-                 const LightningLayerIo& io, const ExecContext& context,
-                 std::string_view kernel = {}) const;
+                 const ForwardMetadata& metadata, const StatePool& pool, const LightningLayerIo& io,
+                 const ExecContext& context, std::string_view kernel = {}) const;
 
   std::vector<KernelChoice> explain(int64_t pool_layer, const LightningLayerWeights& weights,
                                     const ForwardMetadata& metadata, const StatePool& pool,

@@ -20,14 +20,14 @@ struct Workspace {
 /// What an operator noticed in data that the host may not have looked at. Bits of
 /// DeviceStatus::flags.
 enum class DeviceFlag : uint32_t {
-  kSlotOutOfRange = 1u << 0,     // a slot id >= P; the row was treated as padding
-  kBadOffsets = 1u << 1,         // query_start_loc or num_valid broke its contract; row skipped
-  kBadParent = 1u << 2,          // a verify tree with parent[i] >= i
-  kBadAcceptedNode = 1u << 3,    // accepted_node outside the row's nodes; row not committed
-  kDuplicateSlot = 1u << 4,      // two live rows share a slot
-  kSnapshotNotTaken = 1u << 5,   // a snapshot position the row did not reach
-  kStateOverflow = 1u << 6,      // a finite state value became infinite in the pool's dtype
-  kNonFinite = 1u << 7,          // NaN or infinity in an output (only when checked, see below)
+  kSlotOutOfRange = 1u << 0,    // a slot id >= P; the row was treated as padding
+  kBadOffsets = 1u << 1,        // query_start_loc or num_valid broke its contract; row skipped
+  kBadParent = 1u << 2,         // a verify tree with parent[i] >= i
+  kBadAcceptedNode = 1u << 3,   // accepted_node outside the row's nodes; row not committed
+  kDuplicateSlot = 1u << 4,     // two live rows share a slot
+  kSnapshotNotTaken = 1u << 5,  // a snapshot position the row did not reach
+  kStateOverflow = 1u << 6,     // a finite state value became infinite in the pool's dtype
+  kNonFinite = 1u << 7,         // NaN or infinity in an output (only when checked, see below)
 };
 inline constexpr int kDeviceFlagCount = 8;
 
@@ -57,11 +57,11 @@ static_assert(sizeof(DeviceStatus) == 64);
 /// time use different contexts, different workspaces and different pool slots.
 struct ExecContext {
   Device device{};
-  int32_t num_threads = 0;          // CPU: threads to use, 0 = all OpenMP offers. Never changes bits
-  void* stream = nullptr;           // CUDA: cudaStream_t; unused on the CPU
+  int32_t num_threads = 0;  // CPU: threads to use, 0 = all OpenMP offers. Never changes bits
+  void* stream = nullptr;   // CUDA: cudaStream_t; unused on the CPU
   Workspace workspace{};
-  DeviceStatus* status = nullptr;   // optional, memory the device can write
-  bool check_finite = false;        // raise kNonFinite; costs one read of the output
+  DeviceStatus* status = nullptr;  // optional, memory the device can write
+  bool check_finite = false;       // raise kNonFinite; costs one read of the output
 };
 
 }  // namespace linestate

@@ -36,7 +36,6 @@ struct ForwardBatch {
 
 /// Rows [row_begin, row_end) of one kind and their tokens [token_begin, token_end).
 /// `rows` holds this segment's tensors, its query_start_loc counted from the segment's first token.
-/// The last segment's token_end is the token capacity: tokens behind the rows get zero output.
 struct Segment {
   RowKind kind = RowKind::kPad;
   int64_t row_begin = 0;
@@ -71,7 +70,8 @@ class ForwardMetadata {
   int64_t num_prefill_tokens() const;
   bool idle() const { return num_rows() == 0; }
 
-  /// Segments in batch order; empty for an idle batch.
+  /// Segments in batch order, at most one a kind; empty for an idle batch. Tokens
+  /// [num_tokens(), token_capacity()) belong to no segment: their output is zero.
   std::span<const Segment> segments() const;
   /// The whole batch: slot [N] i32, query_start_loc [N+1] i64, start [N] i64, num_valid [N] i32.
   const RowTensors& rows() const;

@@ -101,8 +101,8 @@ class StatePool {
   /// As free, but the slot is handed out again only after `event`.
   Status retire(int32_t slot, SlotEvent event);
   bool allocated(int32_t slot) const;
-  int64_t free_slots() const;      // allocatable now
-  int64_t in_flight_slots() const; // retired, event pending
+  int64_t free_slots() const;       // allocatable now
+  int64_t in_flight_slots() const;  // retired, event pending
 
   /// Gives the memory back (created pools only) and makes every slot's content undefined.
   /// Slots stay allocated. Errors: kFailedPrecondition when adopted or already released.

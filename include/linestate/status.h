@@ -14,16 +14,16 @@ namespace linestate {
 
 enum class StatusCode : int32_t {
   kOk = 0,
-  kInvalidArgument = 1,    // the caller passed something a contract forbids
-  kUnsupported = 2,        // legal, but no kernel here can do it; the message lists every refusal
-  kFailedPrecondition = 3, // the object is in the wrong state for this call
-  kNotFound = 4,           // a name, file or slot that does not exist
-  kResourceExhausted = 5,  // memory, slots or disk ran out
-  kDataLoss = 6,           // a file is damaged, truncated or of another format
-  kIo = 7,                 // the operating system refused a read or write
-  kCancelled = 8,          // the caller asked to stop
-  kDevice = 9,             // a device call failed; the message has the call and its text
-  kInternal = 10,          // a bug in linestate
+  kInvalidArgument = 1,     // the caller passed something a contract forbids
+  kUnsupported = 2,         // legal, but no kernel here can do it; the message lists every refusal
+  kFailedPrecondition = 3,  // the object is in the wrong state for this call
+  kNotFound = 4,            // a name, file or slot that does not exist
+  kResourceExhausted = 5,   // memory, slots or disk ran out
+  kDataLoss = 6,            // a file is damaged, truncated or of another format
+  kIo = 7,                  // the operating system refused a read or write
+  kCancelled = 8,           // the caller asked to stop
+  kDevice = 9,              // a device call failed; the message has the call and its text
+  kInternal = 10,           // a bug in linestate
 };
 
 /// Short stable name: "ok", "invalid_argument", ...
@@ -50,8 +50,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {      // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit on purpose
     if (status_.ok()) status_ = Status(StatusCode::kInternal, "Result built from an ok Status");
   }
 
@@ -75,8 +75,8 @@ class [[nodiscard]] Result {
 }  // namespace linestate
 
 /// Leaves the calling function with the error when `expr` is not ok.
-#define LINESTATE_RETURN_IF_ERROR(expr)                       \
-  do {                                                        \
-    ::linestate::Status linestate_status_ = (expr);           \
-    if (!linestate_status_.ok()) return linestate_status_;    \
+#define LINESTATE_RETURN_IF_ERROR(expr)                    \
+  do {                                                     \
+    ::linestate::Status linestate_status_ = (expr);        \
+    if (!linestate_status_.ok()) return linestate_status_; \
   } while (false)

@@ -50,8 +50,8 @@ struct BasicTensorView {
                   Device device_in = {});
   /// A writable view is also an input view.
   template <typename Other>
-    requires(std::is_const_v<Void> && !std::is_const_v<Other>)
-  BasicTensorView(const BasicTensorView<Other>& other)  // NOLINT: implicit on purpose
+  requires(std::is_const_v<Void> && !std::is_const_v<Other>)
+      BasicTensorView(const BasicTensorView<Other>& other)  // NOLINT: implicit on purpose
       : data(other.data),
         dtype(other.dtype),
         device(other.device),

@@ -47,8 +47,7 @@ Status check_shape(const char* name, const ConstTensorView& tensor,
   }
   for (dim = 0; matches && dim < tensor.rank; ++dim) matches = tensor.shape[dim] >= 0;
   if (matches) return {};
-  return invalid_argument(name, ": expected shape ", shape_text(shape), ", got ",
-                          describe(tensor));
+  return invalid_argument(name, ": expected shape ", shape_text(shape), ", got ", describe(tensor));
 }
 
 Status check_dtype(const char* name, const ConstTensorView& tensor,

@@ -34,6 +34,9 @@ Status check_no_overlap(const char* output_name, const ConstTensorView& output,
 /// The workspace holds at least `bytes` and is aligned to 64.
 Status check_workspace(const ExecContext& context, int64_t bytes);
 
+/// Live ids (in [0, num_slots)) of an index tensor [n] are distinct. Allocates nothing.
+Status check_distinct(const char* name, const ConstTensorView& slots, int64_t num_slots);
+
 /// RowTensors of a prefill-shaped call over T tokens and P slots: shapes and dtypes, and on the CPU
 /// the values too (offsets from 0, monotone, <= T; 0 <= start; 0 <= num_valid <= tokens; live slots
 /// distinct). Raises kSlotOutOfRange in context.status for ids >= P.

@@ -16,30 +16,6 @@ Status check_index_tensor(const char* name, const ConstTensorView& tensor, int64
   return check_placement(name, tensor, context);
 }
 
-// Live ids must be distinct. Ids are looked at in windows of a bitmap on the stack, so nothing is
-// allocated whatever P is; one window covers 65 536 slots.
-Status check_distinct(const ConstTensorView& slot, int64_t num_slots) {
-  constexpr int64_t kWindow = 65536;
-  const int64_t n = slot.shape[0];
-  if (n < 2) return {};
-  for (int64_t base = 0; base < num_slots; base += kWindow) {
-    std::array<uint64_t, kWindow / 64> seen{};
-    const int64_t end = min_i64(base + kWindow, num_slots);
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t id = load_index(slot, i);
-      if (id < base || id >= end) continue;
-      uint64_t& word = seen[static_cast<size_t>((id - base) / 64)];
-      const uint64_t bit = uint64_t{1} << ((id - base) % 64);
-      if ((word & bit) != 0) {
-        return invalid_argument("rows.slot: expected distinct live slots, got slot ", id,
-                                " again at row ", i);
-      }
-      word |= bit;
-    }
-  }
-  return {};
-}
-
 Status check_slots_and_lengths(const RowTensors& rows, int64_t num_slots, bool per_row_token,
                                const ExecContext& context) {
   const int64_t n = rows.slot.shape[0];
@@ -62,10 +38,34 @@ Status check_slots_and_lengths(const RowTensors& rows, int64_t num_slots, bool p
       }
     }
   }
-  return check_distinct(rows.slot, num_slots);
+  return check_distinct("rows.slot", rows.slot, num_slots);
 }
 
 }  // namespace
+
+// Ids are looked at in windows of a bitmap on the stack, so nothing is
+// allocated whatever P is; one window covers 65 536 slots.
+Status check_distinct(const char* name, const ConstTensorView& slots, int64_t num_slots) {
+  constexpr int64_t kWindow = 65536;
+  const int64_t n = slots.shape[0];
+  if (n < 2) return {};
+  for (int64_t base = 0; base < num_slots; base += kWindow) {
+    std::array<uint64_t, kWindow / 64> seen{};
+    const int64_t end = min_i64(base + kWindow, num_slots);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t id = load_index(slots, i);
+      if (id < base || id >= end) continue;
+      uint64_t& word = seen[static_cast<size_t>((id - base) / 64)];
+      const uint64_t bit = uint64_t{1} << ((id - base) % 64);
+      if ((word & bit) != 0) {
+        return invalid_argument(name, ": expected distinct live slots, got slot ", id,
+                                " again at row ", i);
+      }
+      word |= bit;
+    }
+  }
+  return {};
+}
 
 Status check_prefill_rows(const RowTensors& rows, int64_t num_tokens, int64_t num_slots,
                           const ExecContext& context) {

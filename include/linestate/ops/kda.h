@@ -41,15 +41,15 @@ struct KdaParams {
 
   KdaGate gate_form = KdaGate::kSoftplus;
   KdaBeta beta_form = KdaBeta::kLogits;
-  ConstTensorView A_log;    // [HV] f32; not read for kActivated
-  ConstTensorView dt_bias;  // [HV, K] f32; not read for kActivated
-  float lower_bound = 0.0f; // < 0 for kBounded, else 0
-  float scale = 0.0f;       // 0 = K^-0.5
+  ConstTensorView A_log;       // [HV] f32; not read for kActivated
+  ConstTensorView dt_bias;     // [HV, K] f32; not read for kActivated
+  float lower_bound = 0.0f;    // < 0 for kBounded, else 0
+  float scale = 0.0f;          // 0 = K^-0.5
   bool qk_normalized = false;  // true: q and k already have unit length and are used as they are
 
-  TensorView state;  // [P, HV, V, K] in place; f32 | bf16 | f16
-  TensorView out;    // [T, HV, V] f32 | bf16 | f16; overlaps no input
-  int32_t layer = 0; // only for error reports
+  TensorView state;   // [P, HV, V, K] in place; f32 | bf16 | f16
+  TensorView out;     // [T, HV, V] f32 | bf16 | f16; overlaps no input
+  int32_t layer = 0;  // only for error reports
 };
 
 /// q, k and v as views of the packed convolution output.

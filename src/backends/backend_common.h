@@ -1,0 +1,41 @@
+// What both backends need around their operators.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "cpu/scratch.h"
+#include "linestate/backend.h"
+
+namespace linestate {
+
+/// Precedence of kernel names: call > phase > base > auto. Empty means not set.
+std::string_view pick_kernel(std::string_view call, std::string_view phase, std::string_view base);
+
+/// The model's layer behind a pool layer: index in range, of this kind, and the pool holds exactly
+/// what the layer needs. Null `layer` is never returned with an ok status.
+Status find_layer(const ModelConfig& model, LayerKind kind, const StatePool& pool,
+                  int64_t pool_layer, const LayerSpec** layer);
+
+/// `context` with the part of its workspace behind the first `used` bytes.
+ExecContext with_workspace_behind(const ExecContext& context, int64_t used);
+
+/// Zero output for the tokens no operator covers: pad rows and the capacity behind the rows.
+void zero_uncovered_tokens(const ForwardMetadata& metadata, const TensorView& out);
+
+/// A segment's tokens of a [T, ...] tensor; undefined stays undefined.
+template <typename View>
+View segment_tokens(const View& tensor, const Segment& segment) {
+  return tensor.defined() ? tensor.slice(0, segment.token_begin, segment.token_end) : tensor;
+}
+
+/// The answer of explain when the call would fail before any operator is asked.
+KernelChoice refused_choice(const char* backend, const Status& status);
+
+/// Ok when the operator would run; otherwise the status it would return.
+Status choice_status(const KernelChoice& choice);
+
+/// Rows of an empty batch, for asking operators about scratch: valid, and without a single token.
+RowTensors empty_rows();
+
+}  // namespace linestate

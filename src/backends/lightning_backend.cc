@@ -1,0 +1,261 @@
+// One Lightning layer: linear attention -> norm, for every segment of a batch.
+#include <algorithm>
+
+#include "backends/backend_common.h"
+#include "base/check.h"
+#include "base/message.h"
+#include "linestate/ops/norm.h"
+
+namespace linestate {
+namespace {
+
+struct SegmentPlan {
+  bool decode = false;
+  bool norm = false;
+  LightningParams attention;
+  GroupRmsNormParams group_norm;
+};
+
+struct Names {
+  std::string_view attention;
+  std::string_view norm;
+};
+
+Names names_for(const KernelOptions& options, std::string_view call, bool decode) {
+  return {pick_kernel(call, decode ? options.decode : options.prefill, options.base),
+          pick_kernel(call, options.norm, options.base)};
+}
+
+// [T, H, D] f32 between attention and norm; undefined without a norm.
+TensorView take_attention_out(const LayerSpec& layer, int64_t tokens, bool norm, void* memory,
+                              int64_t& bytes) {
+  Scratch scratch(memory);
+  TensorView out;
+  if (norm) {
+    float* data = scratch.take<float>(tokens * layer.out_channels());
+    out = TensorView(data, DType::kF32, {tokens, layer.heads.num_heads, layer.heads.v_dim});
+  }
+  bytes = scratch.bytes();
+  return out;
+}
+
+Status check_io(const LayerSpec& layer, const LightningLayerWeights& weights,
+                const LightningLayerIo& io, int64_t tokens, const ExecContext& context) {
+  const int64_t heads = layer.heads.num_heads;
+  const int64_t dim = layer.heads.k_dim;
+  LINESTATE_RETURN_IF_ERROR(check_shape("q", io.q, {tokens, heads, dim}));
+  LINESTATE_RETURN_IF_ERROR(check_shape("k", io.k, {tokens, heads, dim}));
+  LINESTATE_RETURN_IF_ERROR(check_shape("v", io.v, {tokens, heads, dim}));
+  LINESTATE_RETURN_IF_ERROR(check_shape("out", io.out, {tokens, heads, dim}));
+  LINESTATE_RETURN_IF_ERROR(check_compute_dtype("out", io.out));
+  LINESTATE_RETURN_IF_ERROR(check_placement("out", io.out, context));
+  if (io.gate.defined()) {
+    LINESTATE_RETURN_IF_ERROR(check_shape("gate", io.gate, {tokens, heads, dim}));
+    if (!weights.norm_weight.defined()) {
+      return invalid_argument("gate: expected none without norm_weight, got ", describe(io.gate));
+    }
+  }
+  if (!weights.norm_weight.defined()) return {};
+  if (layer.norm_spans_ranks()) {
+    return Status(StatusCode::kUnsupported,
+                  concat("norm_weight: expected none, a norm group has ",
+                         layer.whole_group_channels(), " channels and this rank holds ",
+                         layer.out_channels() / layer.norm_groups,
+                         "; run rms_sum_sq, add over ranks, then group_rms_norm"));
+  }
+  return {};
+}
+
+// Heads and channels as one dimension. REQUIRES: a head's channels follow the last head's.
+template <typename View>
+View merge_heads(const View& tensor) {
+  if (!tensor.defined()) return tensor;
+  View merged = tensor;
+  merged.rank = 2;
+  merged.shape[1] = tensor.shape[1] * tensor.shape[2];
+  merged.stride[1] = tensor.stride[2];
+  return merged;
+}
+
+bool mergeable(const ConstTensorView& tensor) {
+  return !tensor.defined() || tensor.shape[1] == 1 ||
+         tensor.stride[1] == tensor.stride[2] * tensor.shape[2];
+}
+
+Status check_mergeable(const LightningLayerIo& io) {
+  if (!mergeable(io.gate)) {
+    return invalid_argument("gate: expected heads that follow each other in memory, got ",
+                            describe(io.gate));
+  }
+  if (!mergeable(io.out)) {
+    return invalid_argument("out: expected heads that follow each other in memory, got ",
+                            describe(io.out));
+  }
+  return {};
+}
+
+SegmentPlan plan_segment(const LayerSpec& layer, const Segment& segment,
+                         const LightningLayerWeights& weights, const StatePool& pool,
+                         int64_t pool_layer, const LightningLayerIo& io,
+                         const TensorView& attention_out) {
+  SegmentPlan plan;
+  plan.decode = segment.kind == RowKind::kDecode;
+  plan.norm = weights.norm_weight.defined();
+  plan.attention.rows = segment.rows;
+  plan.attention.q = segment_tokens(io.q, segment);
+  plan.attention.k = segment_tokens(io.k, segment);
+  plan.attention.v = segment_tokens(io.v, segment);
+  plan.attention.slopes = weights.slopes;
+  plan.attention.scale = lightning_scale(layer.variant, layer.heads.k_dim);
+  plan.attention.state = pool.recurrent(pool_layer);
+  plan.attention.out = segment_tokens(plan.norm ? attention_out : io.out, segment);
+  plan.attention.layer = layer.layer_id;
+  if (!plan.norm) return plan;
+  plan.group_norm.x = merge_heads(plan.attention.out);
+  plan.group_norm.gate = merge_heads(segment_tokens(io.gate, segment));
+  plan.group_norm.weight = weights.norm_weight;
+  plan.group_norm.num_groups = layer.norm_groups;
+  plan.group_norm.eps = layer.norm_eps;
+  plan.group_norm.out = merge_heads(segment_tokens(io.out, segment));
+  return plan;
+}
+
+Result<int64_t> scratch_bytes(const SegmentPlan& plan, const Names& names,
+                              const ExecContext& context) {
+  return plan.decode ? lightning_decode_workspace_bytes(plan.attention, context, names.attention)
+                     : lightning_prefill_workspace_bytes(plan.attention, context, names.attention);
+}
+
+Status run_segment(const SegmentPlan& plan, const Names& names, const ExecContext& context) {
+  LINESTATE_RETURN_IF_ERROR(plan.decode
+                                ? lightning_decode(plan.attention, context, names.attention)
+                                : lightning_prefill(plan.attention, context, names.attention));
+  if (plan.norm) return group_rms_norm(plan.group_norm, context, names.norm);
+  return {};
+}
+
+struct ForwardPlan {
+  std::vector<SegmentPlan> segments;
+  int64_t buffer_bytes = 0;
+};
+
+Result<ForwardPlan> plan_forward(const ModelConfig& model, int64_t pool_layer,
+                                 const LightningLayerWeights& weights,
+                                 const ForwardMetadata& metadata, const StatePool& pool,
+                                 const LightningLayerIo& io, const ExecContext& context) {
+  const LayerSpec* layer = nullptr;
+  LINESTATE_RETURN_IF_ERROR(find_layer(model, LayerKind::kLightning, pool, pool_layer, &layer));
+  const int64_t tokens = metadata.token_capacity();
+  LINESTATE_RETURN_IF_ERROR(check_io(*layer, weights, io, tokens, context));
+  const bool norm = weights.norm_weight.defined();
+  if (norm) LINESTATE_RETURN_IF_ERROR(check_mergeable(io));
+  ForwardPlan plan;
+  const TensorView attention_out =
+      take_attention_out(*layer, tokens, norm, context.workspace.data, plan.buffer_bytes);
+  LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan.buffer_bytes));
+  for (const Segment& segment : metadata.segments()) {
+    if (segment.kind == RowKind::kPad) continue;
+    if (segment.kind == RowKind::kVerify) {
+      return Status(StatusCode::kUnsupported, "rows: verify rows are not in this version");
+    }
+    plan.segments.push_back(
+        plan_segment(*layer, segment, weights, pool, pool_layer, io, attention_out));
+  }
+  return plan;
+}
+
+}  // namespace
+
+Result<LightningBackend> LightningBackend::create(const ModelConfig& model, KernelOptions options) {
+  LINESTATE_RETURN_IF_ERROR(validate(model));
+  const bool any = std::any_of(model.linear_layers.begin(), model.linear_layers.end(),
+                               [](const LayerSpec& l) { return l.kind == LayerKind::kLightning; });
+  if (!any) return invalid_argument("model: expected a Lightning layer in ", model.name);
+  LightningBackend backend;
+  backend.model_ = model;
+  backend.options_ = std::move(options);
+  return backend;
+}
+
+Result<int64_t> LightningBackend::workspace_bytes(int64_t max_tokens, const StatePool& pool,
+                                                  const ExecContext& context,
+                                                  std::string_view kernel) const {
+  if (max_tokens < 0) return invalid_argument("max_tokens: expected >= 0, got ", max_tokens);
+  int64_t most = 0;
+  for (size_t i = 0; i < model_.linear_layers.size(); ++i) {
+    if (model_.linear_layers[i].kind != LayerKind::kLightning) continue;
+    const auto index = static_cast<int64_t>(i);
+    const LayerSpec* layer = nullptr;
+    LINESTATE_RETURN_IF_ERROR(find_layer(model_, LayerKind::kLightning, pool, index, &layer));
+    const int64_t heads = layer->heads.num_heads;
+    const int64_t dim = layer->heads.k_dim;
+    // No tokens; the slopes' values are not looked at.
+    const std::vector<float> slopes(static_cast<size_t>(heads));
+    LightningLayerWeights weights;
+    weights.slopes = ConstTensorView(slopes.data(), DType::kF32, {heads});
+    LightningLayerIo io;
+    io.out = TensorView(nullptr, DType::kF32, {0, heads, dim});
+    io.q = io.k = io.v = io.out;
+    for (const bool decode : {false, true}) {
+      Segment segment;
+      segment.kind = decode ? RowKind::kDecode : RowKind::kExtend;
+      segment.rows = empty_rows();
+      const SegmentPlan plan = plan_segment(*layer, segment, weights, pool, index, io, {});
+      const Result<int64_t> scratch =
+          scratch_bytes(plan, names_for(options_, kernel, decode), context);
+      if (!scratch.ok()) return scratch.status();
+      int64_t buffers = 0;
+      take_attention_out(*layer, max_tokens, true, nullptr, buffers);
+      most = std::max(most, buffers + *scratch);
+    }
+  }
+  return most;
+}
+
+Status LightningBackend::forward(int64_t pool_layer, const LightningLayerWeights& weights,
+                                 const ForwardMetadata& metadata, const StatePool& pool,
+                                 const LightningLayerIo& io, const ExecContext& context,
+                                 std::string_view kernel) const {
+  const Result<ForwardPlan> plan =
+      plan_forward(model_, pool_layer, weights, metadata, pool, io, context);
+  if (!plan.ok()) return plan.status();
+  const ExecContext inner = with_workspace_behind(context, plan->buffer_bytes);
+  for (const SegmentPlan& segment : plan->segments) {
+    const Names names = names_for(options_, kernel, segment.decode);
+    const Result<int64_t> scratch = scratch_bytes(segment, names, inner);
+    if (!scratch.ok()) return scratch.status();
+    LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan->buffer_bytes + *scratch));
+    if (!segment.norm) continue;
+    LINESTATE_RETURN_IF_ERROR(
+        choice_status(explain_group_rms_norm(segment.group_norm, inner, names.norm)));
+  }
+  zero_uncovered_tokens(metadata, io.out);
+  for (const SegmentPlan& segment : plan->segments) {
+    LINESTATE_RETURN_IF_ERROR(
+        run_segment(segment, names_for(options_, kernel, segment.decode), inner));
+  }
+  return {};
+}
+
+std::vector<KernelChoice> LightningBackend::explain(
+    int64_t pool_layer, const LightningLayerWeights& weights, const ForwardMetadata& metadata,
+    const StatePool& pool, const LightningLayerIo& io, const ExecContext& context,
+    std::string_view kernel) const {
+  const Result<ForwardPlan> plan =
+      plan_forward(model_, pool_layer, weights, metadata, pool, io, context);
+  if (!plan.ok()) return {refused_choice("lightning_backend", plan.status())};
+  const ExecContext inner = with_workspace_behind(context, plan->buffer_bytes);
+  std::vector<KernelChoice> choices;
+  for (const SegmentPlan& segment : plan->segments) {
+    const Names names = names_for(options_, kernel, segment.decode);
+    choices.push_back(segment.decode
+                          ? explain_lightning_decode(segment.attention, inner, names.attention)
+                          : explain_lightning_prefill(segment.attention, inner, names.attention));
+    if (segment.norm) {
+      choices.push_back(explain_group_rms_norm(segment.group_norm, inner, names.norm));
+    }
+  }
+  return choices;
+}
+
+}  // namespace linestate

@@ -1,0 +1,125 @@
+#include "batch/check_batch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "base/check.h"
+#include "base/message.h"
+
+namespace linestate {
+namespace {
+
+Status check_row(const Row& row, size_t n) {
+  if (row.start < 0) {
+    return invalid_argument("rows[", n, "].start: expected >= 0, got ", row.start);
+  }
+  if (row.tokens < 0) {
+    return invalid_argument("rows[", n, "].tokens: expected >= 0, got ", row.tokens);
+  }
+  if (row.kind == RowKind::kDecode && row.tokens != 1) {
+    return invalid_argument("rows[", n, "].tokens: expected 1 in a decode row, got ", row.tokens);
+  }
+  if (row.num_valid < -1 || row.num_valid > row.tokens) {
+    return invalid_argument("rows[", n, "].num_valid: expected -1 (all) or 0 to ", row.tokens,
+                            ", got ", row.num_valid);
+  }
+  return {};
+}
+
+// One run a kind: the kind of row n must not have ended earlier.
+Status check_kinds(std::span<const Row> rows) {
+  std::array<bool, 4> ended{};
+  for (size_t n = 0; n < rows.size(); ++n) {
+    const auto kind = static_cast<size_t>(rows[n].kind);
+    if (kind >= ended.size()) {
+      return invalid_argument("rows[", n, "].kind: expected extend, decode, verify or pad, got ",
+                              kind);
+    }
+    if (n > 0 && rows[n].kind != rows[n - 1].kind) {
+      ended[static_cast<size_t>(rows[n - 1].kind)] = true;
+      if (ended[kind]) {
+        return invalid_argument("rows[", n,
+                                "].kind: expected rows of one kind to be contiguous, "
+                                "got ",
+                                row_kind_name(rows[n].kind), " again");
+      }
+    }
+  }
+  return {};
+}
+
+// A pad row's slot id means nothing, so it cannot clash with a live one.
+Status check_slots(std::span<const Row> rows, int64_t num_slots) {
+  std::vector<int32_t> slots(rows.size());
+  for (size_t n = 0; n < rows.size(); ++n) {
+    slots[n] = rows[n].kind == RowKind::kPad ? kPadSlot : rows[n].slot;
+  }
+  return check_distinct(
+      "rows.slot", ConstTensorView(slots.data(), DType::kI32, {static_cast<int64_t>(slots.size())}),
+      num_slots);
+}
+
+Status check_live(const char* name, size_t i, int32_t slot, int64_t num_slots) {
+  if (slot >= 0 && slot < num_slots) return {};
+  return invalid_argument(name, "[", i, "]: expected a slot from 0 to ", num_slots - 1, ", got ",
+                          slot);
+}
+
+Status check_deferred(const ForwardBatch& batch, int64_t num_slots) {
+  const DeferredSlotWork& pre = batch.pre;
+  if (pre.empty()) return {};
+  const bool extends = std::any_of(batch.rows.begin(), batch.rows.end(),
+                                   [](const Row& row) { return row.kind == RowKind::kExtend; });
+  if (!extends) {
+    return invalid_argument("pre: expected no slot work in a batch without extend rows, got ",
+                            pre.clear.size(), " clears and ", pre.copy.size(), " copies");
+  }
+  for (size_t i = 0; i < pre.clear.size(); ++i) {
+    LINESTATE_RETURN_IF_ERROR(check_live("pre.clear", i, pre.clear[i], num_slots));
+  }
+  std::vector<int32_t> sources;
+  std::vector<int32_t> targets;
+  for (size_t i = 0; i < pre.copy.size(); ++i) {
+    LINESTATE_RETURN_IF_ERROR(check_live("pre.copy.src", i, pre.copy[i].src, num_slots));
+    LINESTATE_RETURN_IF_ERROR(check_live("pre.copy.dst", i, pre.copy[i].dst, num_slots));
+    sources.push_back(pre.copy[i].src);
+    targets.push_back(pre.copy[i].dst);
+  }
+  std::sort(sources.begin(), sources.end());
+  std::sort(targets.begin(), targets.end());
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (i > 0 && targets[i] == targets[i - 1]) {
+      return invalid_argument("pre.copy.dst: expected distinct slots, got ", targets[i], " twice");
+    }
+    if (std::binary_search(sources.begin(), sources.end(), targets[i])) {
+      return invalid_argument("pre.copy: expected no slot as both src and dst, got ", targets[i]);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_batch(const ForwardBatch& batch, int64_t max_rows, int64_t num_slots) {
+  const auto num_rows = static_cast<int64_t>(batch.rows.size());
+  if (num_rows > max_rows) {
+    return invalid_argument("rows: expected at most ", max_rows,
+                            ", the size the metadata was made for, got ", num_rows);
+  }
+  int64_t tokens = 0;
+  for (size_t n = 0; n < batch.rows.size(); ++n) {
+    LINESTATE_RETURN_IF_ERROR(check_row(batch.rows[n], n));
+    tokens += batch.rows[n].tokens;
+  }
+  if (batch.token_capacity < 0 || (batch.token_capacity > 0 && batch.token_capacity < tokens)) {
+    return invalid_argument("token_capacity: expected 0 or at least ", tokens,
+                            ", the tokens of the rows, got ", batch.token_capacity);
+  }
+  LINESTATE_RETURN_IF_ERROR(check_kinds(batch.rows));
+  LINESTATE_RETURN_IF_ERROR(check_slots(batch.rows, num_slots));
+  return check_deferred(batch, num_slots);
+}
+
+}  // namespace linestate

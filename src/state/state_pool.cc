@@ -1,0 +1,199 @@
+#include "linestate/state_pool.h"
+
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/int_math.h"
+#include "base/message.h"
+#include "state/slot_allocator.h"
+#include "state/state_layout.h"
+
+namespace linestate {
+
+namespace {
+
+struct FreeMemory {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+}  // namespace
+
+struct StatePool::Impl {
+  PoolSpec spec;
+  int64_t num_slots = 0;
+  Device device{};
+  SlotAllocator slots;
+  std::unique_ptr<void, FreeMemory> memory;  // null when adopted or released
+  bool adopted = false;
+  bool bound = false;
+  std::vector<LayerPlanes> layers;
+  std::vector<TensorView> planes;
+
+  Impl(const PoolSpec& spec_in, int64_t num_slots_in, Device device_in)
+      : spec(spec_in), num_slots(num_slots_in), device(device_in), slots(num_slots_in) {}
+
+  void set_layers(std::vector<LayerPlanes> made) {
+    layers = std::move(made);
+    planes.clear();
+    for (const LayerPlanes& layer : layers) {
+      planes.push_back(layer.recurrent);
+      if (layer.conv_window.defined()) planes.push_back(layer.conv_window);
+    }
+  }
+
+  Status allocate_memory() {
+    const int64_t bytes = pool_bytes(spec, num_slots);
+    void* block = nullptr;
+    if (bytes >= 0) block = std::aligned_alloc(256, static_cast<size_t>(round_up(bytes, 256)));
+    if (block == nullptr) {
+      return Status(StatusCode::kResourceExhausted,
+                    concat("state pool: cannot allocate ", num_slots, " slots of ",
+                           bytes_per_slot(spec), " bytes"));
+    }
+    memory.reset(block);
+    bound = true;
+    set_layers(lay_out(spec, num_slots, block));
+    return {};
+  }
+};
+
+StatePool::StatePool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StatePool::StatePool(StatePool&&) noexcept = default;
+StatePool& StatePool::operator=(StatePool&&) noexcept = default;
+StatePool::~StatePool() = default;
+
+Result<StatePool> StatePool::create(const PoolSpec& spec, int64_t num_slots, Device device) {
+  LINESTATE_RETURN_IF_ERROR(validate(spec));
+  if (num_slots < 1 || num_slots > INT32_MAX) {
+    return invalid_argument("num_slots: expected 1 to ", INT32_MAX, ", got ", num_slots);
+  }
+  if (device.type != DeviceType::kCpu) {
+    return Status(StatusCode::kUnsupported, concat("device: expected cpu, the only device a pool "
+                                                   "can be created on in this version, got ",
+                                                   device_name(device)));
+  }
+  if (pool_bytes(spec, num_slots) < 0) {
+    return Status(StatusCode::kResourceExhausted,
+                  concat("state pool: ", num_slots, " slots of ", bytes_per_slot(spec),
+                         " bytes do not fit any address space"));
+  }
+  auto impl = std::make_unique<Impl>(spec, num_slots, device);
+  LINESTATE_RETURN_IF_ERROR(impl->allocate_memory());
+  return StatePool(std::move(impl));
+}
+
+namespace {
+
+Status check_adopted(const PoolSpec& spec, size_t index, const AdoptedLayer& layer,
+                     int64_t num_slots, const ExecContext& context) {
+  const LayerState& want = spec.layers[index];
+  const LayerPlanes shapes = [&] {
+    PoolSpec one = spec;
+    one.layers = {want};
+    return lay_out(one, num_slots, nullptr)[0];
+  }();
+  auto check_plane = [&](const std::string& name, const TensorView& given, const TensorView& shape,
+                         DType dtype) -> Status {
+    const char* text = name.c_str();
+    if (shape.rank == 4) {
+      LINESTATE_RETURN_IF_ERROR(check_shape(
+          text, given, {shape.shape[0], shape.shape[1], shape.shape[2], shape.shape[3]}));
+    } else {
+      LINESTATE_RETURN_IF_ERROR(
+          check_shape(text, given, {shape.shape[0], shape.shape[1], shape.shape[2]}));
+    }
+    LINESTATE_RETURN_IF_ERROR(check_dtype(text, given, {dtype}));
+    LINESTATE_RETURN_IF_ERROR(check_placement(text, given, context));
+    return check_no_self_overlap(text, given);
+  };
+  const std::string where = concat("layers[", index, "]");
+  LINESTATE_RETURN_IF_ERROR(
+      check_plane(where + ".recurrent", layer.recurrent, shapes.recurrent, spec.state_dtype));
+  if (!shapes.conv_window.defined()) {
+    if (!layer.conv_window.defined()) return {};
+    return invalid_argument(where, ".conv_window: expected none, got ",
+                            describe(layer.conv_window));
+  }
+  return check_plane(where + ".conv_window", layer.conv_window, shapes.conv_window,
+                     spec.window_dtype);
+}
+
+}  // namespace
+
+Result<StatePool> StatePool::adopt(const PoolSpec& spec, std::span<const AdoptedLayer> layers) {
+  LINESTATE_RETURN_IF_ERROR(validate(spec));
+  if (layers.size() != spec.layers.size()) {
+    return invalid_argument("layers: expected ", spec.layers.size(), ", got ", layers.size());
+  }
+  const int64_t num_slots = layers[0].recurrent.defined() ? layers[0].recurrent.shape[0] : 0;
+  if (num_slots < 1 || num_slots > INT32_MAX) {
+    return invalid_argument("layers[0].recurrent: expected 1 to ", INT32_MAX, " slots, got ",
+                            describe(layers[0].recurrent));
+  }
+  ExecContext context;
+  context.device = layers[0].recurrent.device;
+  std::set<const void*> bases;
+  std::vector<LayerPlanes> planes;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    LINESTATE_RETURN_IF_ERROR(check_adopted(spec, i, layers[i], num_slots, context));
+    for (const TensorView& plane : {layers[i].recurrent, layers[i].conv_window}) {
+      if (plane.defined() && !bases.insert(plane.data).second) {
+        return invalid_argument("layers[", i,
+                                "]: expected planes of their own, got memory that "
+                                "another plane starts at");
+      }
+    }
+    planes.push_back({layers[i].recurrent, layers[i].conv_window});
+  }
+  auto impl = std::make_unique<Impl>(spec, num_slots, context.device);
+  impl->adopted = true;
+  impl->bound = true;
+  impl->set_layers(std::move(planes));
+  return StatePool(std::move(impl));
+}
+
+int64_t StatePool::num_slots() const { return impl_->num_slots; }
+int64_t StatePool::num_layers() const { return static_cast<int64_t>(impl_->spec.layers.size()); }
+const PoolSpec& StatePool::spec() const { return impl_->spec; }
+Device StatePool::device() const { return impl_->device; }
+
+TensorView StatePool::recurrent(int64_t index) const {
+  return impl_->layers[static_cast<size_t>(index)].recurrent;
+}
+TensorView StatePool::conv_window(int64_t index) const {
+  return impl_->layers[static_cast<size_t>(index)].conv_window;
+}
+std::span<const TensorView> StatePool::planes() const { return impl_->planes; }
+
+Result<int32_t> StatePool::allocate() { return impl_->slots.allocate(); }
+Status StatePool::free(int32_t slot) { return impl_->slots.retire(slot, {}); }
+Status StatePool::retire(int32_t slot, SlotEvent event) { return impl_->slots.retire(slot, event); }
+bool StatePool::allocated(int32_t slot) const { return impl_->slots.allocated(slot); }
+int64_t StatePool::free_slots() const { return impl_->slots.free_slots(); }
+int64_t StatePool::in_flight_slots() const { return impl_->slots.in_flight_slots(); }
+
+Status StatePool::release_memory() {
+  if (impl_->adopted || !impl_->bound) {
+    return Status(StatusCode::kFailedPrecondition,
+                  impl_->adopted ? "release_memory: the memory belongs to the engine"
+                                 : "release_memory: already released");
+  }
+  impl_->memory.reset();
+  impl_->bound = false;
+  impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr));
+  return {};
+}
+
+Status StatePool::rebind_memory() {
+  if (impl_->bound) {
+    return Status(StatusCode::kFailedPrecondition, "rebind_memory: the pool has its memory");
+  }
+  return impl_->allocate_memory();
+}
+
+bool StatePool::memory_bound() const { return impl_->bound; }
+
+}  // namespace linestate
