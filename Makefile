@@ -19,6 +19,7 @@ endif
 TRACE ?= data/mooncake_excerpt.jsonl
 MODEL ?= tiny
 REPLAY_FLAGS ?= --model $(MODEL) --profile mixed --verify 1.0 --plot replay.svg
+SANITIZERS ?= asan-ubsan tsan
 
 .PHONY: help setup configure build command replay test bench lint tidy format sanitize clean
 
@@ -56,9 +57,9 @@ lint:  ## formatting, layers, sizes, names, Python and shell
 	@tools/setup.sh lint
 	@tools/lint.sh
 
-tidy:  ## clang-tidy over the whole tree (slow)
+tidy:  ## clang-tidy (slow; TIDY_BASE=commit: only the folders changed since)
 	@tools/setup.sh lint
-	@tools/run_tidy.sh
+	@tools/run_tidy.sh $(if $(TIDY_BASE),--base $(TIDY_BASE))
 
 format:  ## rewrite sources the way lint wants them
 	@tools/setup.sh lint
@@ -66,7 +67,7 @@ format:  ## rewrite sources the way lint wants them
 
 sanitize:  ## every test under asan+ubsan, then under tsan (slow)
 	@tools/setup.sh sanitize
-	@tools/sanitize.sh asan-ubsan tsan
+	@tools/sanitize.sh $(SANITIZERS)
 
 clean:  ## remove the builds
 	rm -rf build
