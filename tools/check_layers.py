@@ -3,8 +3,8 @@
 
 cli, bindings, plugins, testing -> capi -> backends -> batch, state -> ops -> dispatch -> cpu, cuda
 -> base. Every layer may include the public headers; those include only each other and the C++
-library. An operator family does not include another one. Tests, and what they share (x_case.h, x_fixture.h), may include
-anything, and nothing else includes those.
+library. An operator family does not include another one. Tests, and the headers that only they
+share (x_case.h, x_fixture.h), may include anything, and nothing else includes those.
 """
 
 from __future__ import annotations
