@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 
 #include "testing/half.h"
 
@@ -36,6 +37,9 @@ namespace {
 
 template <typename View, typename Void>
 View make_view(Void* data, DType dtype, const std::vector<int64_t>& shape) {
+  if (shape.size() > static_cast<size_t>(kMaxRank)) {
+    throw std::invalid_argument("HostTensor: a view has at most rank 5");
+  }
   View view;
   view.data = data;
   view.dtype = dtype;

@@ -27,6 +27,7 @@ class HostTensor {
   void* data() { return memory_.get(); }
   const void* data() const { return memory_.get(); }
 
+  /// Throws std::invalid_argument for a rank above kMaxRank (a file may hold such a tensor).
   TensorView view();
   ConstTensorView view() const;
   operator TensorView() { return view(); }             // NOLINT: implicit on purpose
