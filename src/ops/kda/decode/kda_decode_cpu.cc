@@ -1,0 +1,115 @@
+// Decode on the CPU: the state is read once and written once, one V row at a time.
+#include "base/device_status.h"
+#include "base/row_access.h"
+#include "cpu/parallel_for.h"
+#include "cpu/scratch.h"
+#include "ops/kda/decode/kda_decode_kernels.h"
+#include "ops/kda/kda_head_token.h"
+#include "ops/kda/kda_lanes.h"
+#include "ops/kda/kda_row_io.h"
+
+namespace linestate {
+namespace {
+
+struct DecodeScratch {
+  float* dt_bias;  // [K]
+  KdaHeadToken token;
+  float* s;  // [K] one row of S
+  float* o;  // [V]
+};
+
+DecodeScratch take_scratch(const KdaParams& p, Scratch& scratch) {
+  const int64_t K = p.state.shape[3];
+  const int64_t V = p.state.shape[2];
+  DecodeScratch out;
+  out.dt_bias = scratch.take<float>(K);
+  out.token = {scratch.take<float>(K), scratch.take<float>(K), scratch.take<float>(K),
+               scratch.take<float>(V), 0.0f};
+  out.s = scratch.take<float>(K);
+  out.o = scratch.take<float>(V);
+  return out;
+}
+
+int64_t scratch_bytes(const KdaParams& p) {
+  Scratch count;
+  take_scratch(p, count);
+  return count.bytes();
+}
+
+// s <- s * alpha; returns s k^.
+float decay_and_predict(const KdaHeadToken& token, int64_t K, float* s) {
+  Lanes sum[4] = {};
+  for (int64_t k = 0; k < K; k += 16) {
+    for (int64_t l = 0; l < 4; ++l) {
+      const int64_t i = k + l * kLaneCount;
+      const Lanes decayed = lanes_load(s + i) * lanes_load(token.alpha + i);
+      lanes_store(s + i, decayed);
+      sum[l] += decayed * lanes_load(token.k + i);
+    }
+  }
+  return lanes_sum((sum[0] + sum[2]) + (sum[1] + sum[3]));
+}
+
+// s <- s + u k^; returns s q^, scaled.
+float update_and_read(const KdaHeadToken& token, float u, int64_t K, float* s) {
+  const Lanes u4 = lanes_of(u);
+  Lanes sum[4] = {};
+  for (int64_t k = 0; k < K; k += 16) {
+    for (int64_t l = 0; l < 4; ++l) {
+      const int64_t i = k + l * kLaneCount;
+      const Lanes updated = lanes_load(s + i) + u4 * lanes_load(token.k + i);
+      lanes_store(s + i, updated);
+      sum[l] += updated * lanes_load(token.q + i);
+    }
+  }
+  return lanes_sum((sum[0] + sum[2]) + (sum[1] + sum[3]));
+}
+
+void decode_head(const KdaParams& p, const ExecContext& context, int64_t n, int64_t j,
+                 DecodeScratch scratch) {
+  const TensorView& state = p.state;
+  const int64_t V = state.shape[2];
+  const int64_t K = state.shape[3];
+  const RowInfo row = read_decode_row(p.rows, n, state.shape[0]);
+  if (row.valid == 0) {
+    clear_kda_out(p, n, n + 1, j);
+    if (row.live && row.fresh) clear_kda_state(p, row, j);
+    return;
+  }
+  KdaHeadToken& token = scratch.token;
+  read_kda_head_token(p, read_kda_gate_head(p, j, scratch.dt_bias), n, j, token);
+  bool fits = true;
+  for (int64_t v = 0; v < V; ++v) {
+    const int64_t at = offset_of(state, row.slot, j, v);
+    float* s = scratch.s;
+    if (row.fresh) {
+      for (int64_t k = 0; k < K; ++k) s[k] = 0.0f;
+    } else {
+      load_run(state.data, state.dtype, at, state.stride[3], K, s);
+    }
+    const float u = token.beta * (token.v[v] - decay_and_predict(token, K, s));
+    scratch.o[v] = update_and_read(token, u, K, s);
+    fits &= store_run(state.data, state.dtype, at, state.stride[3], K, s);
+  }
+  store_run(p.out.data, p.out.dtype, offset_of(p.out, n, j), p.out.stride[2], V, scratch.o);
+  if (!fits) raise_overflow(context.status, static_cast<int32_t>(n), row.slot, p.layer);
+}
+
+}  // namespace
+
+int64_t kda_decode_cpu_workspace(const KdaParams& params, const ExecContext& context) {
+  return thread_count(context) * scratch_bytes(params);
+}
+
+Status kda_decode_cpu(const KdaParams& params, const ExecContext& context) {
+  const int64_t HV = params.v.shape[1];
+  const int64_t bytes = scratch_bytes(params);
+  parallel_for(context, params.q.shape[0] * HV, [&](int64_t task, int thread) {
+    Scratch scratch = thread_scratch(context, thread, bytes);
+    decode_head(params, context, task / HV, task % HV, take_scratch(params, scratch));
+  });
+  raise_if_not_finite(context, params.out);
+  return {};
+}
+
+}  // namespace linestate

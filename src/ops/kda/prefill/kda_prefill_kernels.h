@@ -1,0 +1,23 @@
+// Every kernel of kda_prefill, in the order `auto` tries them.
+#pragma once
+
+#include "dispatch/kernel_table.h"
+#include "linestate/ops/kda.h"
+
+namespace linestate {
+
+int64_t kda_prefill_cpu_workspace(const KdaParams& params, const ExecContext& context);
+Status kda_prefill_cpu(const KdaParams& params, const ExecContext& context);
+int64_t kda_prefill_ref_workspace(const KdaParams& params, const ExecContext& context);
+Status kda_prefill_ref(const KdaParams& params, const ExecContext& context);
+
+inline constexpr KernelRow<KdaParams> kKdaPrefillRows[] = {
+    {"cpu", DeviceType::kCpu, "blocks of 16 tokens in f32; any dtype, any stride, K and V to 256",
+     nullptr, kda_prefill_cpu_workspace, kda_prefill_cpu},
+    {"ref", DeviceType::kCpu, "scalar float64 recurrence, the oracle", nullptr,
+     kda_prefill_ref_workspace, kda_prefill_ref},
+};
+
+const OpTable<KdaParams>& kda_prefill_table();
+
+}  // namespace linestate
