@@ -7,10 +7,12 @@ function(linestate_configure_target target)
     CXX_EXTENSIONS OFF
     POSITION_INDEPENDENT_CODE ON
     CXX_VISIBILITY_PRESET default)
+  # CMake 3.25 knows no C++20 for CUDA and would quietly build C++17, so the level is spelled out.
   # -ffp-contract=off: results are a function of the source on every CPU, not of whether the
   # compiler found a fused multiply-add.
   target_compile_options(${target} PRIVATE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -ffp-contract=off>)
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
   if(LINESTATE_SANITIZE)
     target_compile_options(${target} PUBLIC
       -fsanitize=${LINESTATE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
@@ -18,9 +20,17 @@ function(linestate_configure_target target)
   endif()
 endfunction()
 
-# One executable per *_test.cc, named like the file.
+# One executable per *_test.cc, named like the file. *_gpu_test.cc need a device: they carry the
+# label "gpu", and builds without CUDA leave them out.
 function(linestate_add_test source)
   get_filename_component(name ${source} NAME_WE)
+  set(labels cpu)
+  if(name MATCHES "_gpu_test$")
+    set(labels gpu)
+    if(NOT LINESTATE_CUDA)
+      return()
+    endif()
+  endif()
   add_executable(${name} ${source})
   linestate_configure_target(${name})
   target_include_directories(${name} PRIVATE src)
@@ -34,7 +44,19 @@ function(linestate_add_test source)
   target_compile_definitions(${name} PRIVATE
     LINESTATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 300)
+    PROPERTIES TIMEOUT 300 LABELS ${labels})
+endfunction()
+
+# The checks of tools/ are tools that can be wrong too: their own tests run with all others.
+function(linestate_add_tool_tests)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  file(GLOB sources CONFIGURE_DEPENDS tools/tests/*_test.py)
+  foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_test(NAME tools.${name} COMMAND ${Python3_EXECUTABLE} -B ${source})
+    set_tests_properties(tools.${name} PROPERTIES TIMEOUT 120 LABELS cpu
+      ENVIRONMENT "PYTHONPATH=${PROJECT_SOURCE_DIR}/tools;CXX=${CMAKE_CXX_COMPILER}")
+  endforeach()
 endfunction()
 
 # A new operator is one folder: every src/ops/**/<op>_kernels.h declares `<op>_table()`, and this

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "linestate/backend.h"
+#include "linestate/device.h"
 #include "linestate/exec_context.h"
 #include "linestate/forward_batch.h"
 #include "linestate/kernel_info.h"

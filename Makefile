@@ -1,0 +1,73 @@
+# The newcomer's door: `make replay` or `make test` on a bare Debian 12 install what is missing and
+# run. Everything else is in CONTRIBUTING.md; builds are those of CMakePresets.json.
+
+.DEFAULT_GOAL := help
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+JOBS ?= $(shell nproc)
+NVCC := $(shell command -v nvcc || { test -x /usr/local/cuda/bin/nvcc && echo /usr/local/cuda/bin/nvcc; })
+PRESET ?= $(if $(NVCC),cuda-sm90a,cpu-release)
+BUILD := build/$(PRESET)
+
+CONFIGURE_FLAGS := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+ifneq ($(filter cuda%,$(PRESET)),)
+  CONFIGURE_FLAGS += $(if $(shell command -v ccache),-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+  CONFIGURE_FLAGS += $(if $(NVCC),-DCMAKE_CUDA_COMPILER=$(NVCC))
+endif
+
+TRACE ?= data/mooncake_excerpt.jsonl
+MODEL ?= tiny
+REPLAY_FLAGS ?= --model $(MODEL) --profile mixed --verify 1.0 --plot replay.svg
+SANITIZERS ?= asan-ubsan tsan
+
+.PHONY: help setup configure build command replay test bench lint tidy format sanitize clean
+
+help:  ## this list
+	@echo "make TARGET [PRESET=cpu-release|cpu-debug|cuda-sm90a] [JOBS=n]"
+	@sed -n 's/^\([a-z]*\):[^#]*## */  \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
+setup:  ## install what the build needs (other targets do it by themselves)
+	@tools/setup.sh build
+
+configure: setup
+	@echo "$(if $(filter cuda%,$(PRESET)),nvcc found: CUDA parts are built too,$(if $(NVCC),building for CPU only,nvcc not found: building for CPU only)) ($(PRESET))"
+	@mkdir -p build
+	@cmake --preset $(PRESET) $(CONFIGURE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+
+build: configure  ## the library, the command and the tests
+	@cmake --build --preset $(PRESET) -j $(JOBS)
+	@ln -sfn $(PRESET)/linestate build/linestate
+
+command: configure
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target linestate_command
+	@ln -sfn $(PRESET)/linestate build/linestate
+
+replay: command  ## serve a real request trace and verify every answer (TRACE=file MODEL=name)
+	$(BUILD)/linestate replay $(TRACE) $(REPLAY_FLAGS)
+
+test: build  ## build everything and run every test
+	@tools/run_tests.sh $(PRESET)
+
+bench: command
+	@if $(BUILD)/linestate --help | grep -qw bench; then $(BUILD)/linestate bench; \
+	else echo "bench is not in this version" >&2; exit 1; fi
+
+lint:  ## formatting, layers, sizes, names, Python and shell
+	@tools/setup.sh lint
+	@tools/lint.sh
+
+tidy:  ## clang-tidy (slow; TIDY_BASE=commit: only the folders changed since)
+	@tools/setup.sh lint
+	@tools/run_tidy.sh $(if $(TIDY_BASE),--base $(TIDY_BASE))
+
+format:  ## rewrite sources the way lint wants them
+	@tools/setup.sh lint
+	@tools/lint.sh --fix
+
+sanitize:  ## every test under asan+ubsan, then under tsan (slow)
+	@tools/setup.sh sanitize
+	@tools/sanitize.sh $(SANITIZERS)
+
+clean:  ## remove the builds
+	rm -rf build
