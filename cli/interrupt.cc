@@ -1,9 +1,10 @@
 #include "cli/interrupt.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstddef>
-#include <unistd.h>
 
 namespace linestate::cli {
 namespace {

@@ -1,6 +1,6 @@
-// Ctrl-C and SIGTERM. The handler only sets a flag; long work looks at it and leaves in order. Should
-// one kernel call take longer than the grace time, an alarm ends the process: nothing is ever written
-// before the end of a run, so no file can be left half done.
+// Ctrl-C and SIGTERM. The handler only sets a flag; long work looks at it and leaves in order.
+// Should one kernel call take longer than the grace time, an alarm ends the process: nothing is
+// ever written before the end of a run, so no file can be left half done.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Activations without a model: every value is a function of (seed, token id, position, layer,
-// tensor, global channel) alone. So equal prefixes have equal activations, and what a tensor-parallel
-// rank sees is a slice of what one rank would see.
+// tensor, global channel) alone. So equal prefixes have equal activations, and what a
+// tensor-parallel rank sees is a slice of what one rank would see.
 #pragma once
 
 #include <cstdint>

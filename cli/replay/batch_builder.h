@@ -26,9 +26,9 @@ struct BatchRow {
 };
 
 struct BuiltBatch {
-  std::vector<Row> rows;            // as ForwardBatch takes them
-  std::vector<BatchRow> requests;   // the live rows
-  std::vector<TokenAt> tokens;      // [token_capacity]; padding tokens are zero-filled
+  std::vector<Row> rows;           // as ForwardBatch takes them
+  std::vector<BatchRow> requests;  // the live rows
+  std::vector<TokenAt> tokens;     // [token_capacity]; padding tokens are zero-filled
   struct TokenRange {
     int64_t begin = 0;
     int64_t end = 0;
@@ -37,8 +37,8 @@ struct BuiltBatch {
   int64_t token_capacity = 0;
 };
 
-/// Even steps put extend rows first, odd steps decode rows. Every 7th step has a padding row between
-/// the two, another 7th has tokens behind the last row.
+/// Even steps put extend rows first, odd steps decode rows. Every 7th step has a padding row
+/// between the two, another 7th has tokens behind the last row.
 BuiltBatch build_batch(const StepPlan& plan, int64_t step, std::span<const TraceRequest> trace,
                        const std::function<int32_t(int64_t request)>& slot_of);
 

@@ -26,8 +26,8 @@ struct ErrorSums {
 /// sqrt(part / whole); 0 for 0 / 0, infinity when only the whole is 0, NaN stays NaN.
 double relative_rms(double part, double whole);
 
-/// Adds tokens of an output. Both contiguous [T, heads, dim], f32, bf16 or f16; the rounding is that
-/// of the reference to actual's dtype.
+/// Adds tokens of an output. Both contiguous [T, heads, dim], f32, bf16 or f16; the rounding is
+/// that of the reference to actual's dtype.
 void add_output_errors(const ConstTensorView& actual, const ConstTensorView& reference,
                        ErrorSums& sums);
 /// Adds one slot's recurrent state, [heads, a, b] each, contiguous; without rounding.

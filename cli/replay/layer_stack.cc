@@ -95,8 +95,7 @@ Status LayerRunner::forward(int64_t index, const ForwardMetadata& metadata, cons
 }
 
 std::vector<KernelChoice> LayerRunner::explain(int64_t index, const ForwardMetadata& metadata,
-                                               const StatePool& pool,
-                                               const LayerBuffers& buffers) {
+                                               const StatePool& pool, const LayerBuffers& buffers) {
   const bool norm = stack_->with_norm(index);
   if (stack_->layer(index).kind == LayerKind::kKda) {
     return kda_->explain(index, kda_weights(*stack_, index), metadata, pool, buffers.kda_io(norm),

@@ -12,8 +12,17 @@ using testing::HostTensor;
 
 // Numbers of the tensors and weights of a layer, for stream_of.
 enum Stream : int64_t {
-  kStreamQ, kStreamK, kStreamV, kStreamGate, kStreamBeta, kStreamZ,
-  kStreamCommonKey, kStreamConv, kStreamALog, kStreamDtBias, kStreamNorm,
+  kStreamQ,
+  kStreamK,
+  kStreamV,
+  kStreamGate,
+  kStreamBeta,
+  kStreamZ,
+  kStreamCommonKey,
+  kStreamConv,
+  kStreamALog,
+  kStreamDtBias,
+  kStreamNorm,
 };
 
 constexpr std::array<std::pair<std::string_view, Profile>, 5> kProfiles{{
@@ -179,10 +188,9 @@ void fill_gate_weights(const Context& context, LayerWeightTensors& out) {
     const double shift = 0.3 * fixed_normal(context.stream(kStreamALog), head);
     for (int64_t c = 0; c < dim; ++c) {
       const float noise = fixed_normal(context.stream(kStreamDtBias), head * dim + c);
-      const GateWeights weights =
-          context.layer.gate_form == KdaGate::kBounded
-              ? bounded_weights(style, strong_channel(c), noise, bound)
-              : softplus_weights(style, strong_channel(c), noise);
+      const GateWeights weights = context.layer.gate_form == KdaGate::kBounded
+                                      ? bounded_weights(style, strong_channel(c), noise, bound)
+                                      : softplus_weights(style, strong_channel(c), noise);
       if (c == 0) out.A_log.set(local, weights.A_log + (style == GateStyle::kPlain ? shift : 0.0));
       out.dt_bias.set(local * dim + c, weights.dt_bias);
     }
@@ -269,8 +277,8 @@ Result<LayerWeightTensors> make_weights(const LayerSpec& layer, int32_t num_laye
   LayerWeightTensors out;
   fill_norm_weight(*context, out);
   if (layer.kind == LayerKind::kLightning) {
-    Result<std::vector<float>> slopes = lightning_slopes(
-        layer.heads.num_heads, layer.layer_id, num_layers, shard, layer.slope_rule);
+    Result<std::vector<float>> slopes = lightning_slopes(layer.heads.num_heads, layer.layer_id,
+                                                         num_layers, shard, layer.slope_rule);
     if (!slopes.ok()) return slopes.status();
     out.slopes = testing::f32_tensor(*slopes);
     return out;

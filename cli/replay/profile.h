@@ -1,6 +1,6 @@
-// Activation profiles: what the generated inputs look like, head by head, and the fixed weights that
-// go with them. Independent Gaussian inputs hide the faults that matter (states that drift, gates
-// that underflow, keys that cluster), so the profiles ask for them by name.
+// Activation profiles: what the generated inputs look like, head by head, and the fixed weights
+// that go with them. Independent Gaussian inputs hide the faults that matter (states that drift,
+// gates that underflow, keys that cluster), so the profiles ask for them by name.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ struct LayerActivations {
   std::vector<ChannelPlan> tensors;
 };
 
-/// Weights of one layer, this rank's heads; tensors that the layer kind does not have are undefined.
+/// Weights of one layer, this rank's heads; tensors that the layer kind does not have are
+/// undefined.
 struct LayerWeightTensors {
   testing::HostTensor conv_weight;  // [channels, W] f32
   testing::HostTensor A_log;        // [HV] f32

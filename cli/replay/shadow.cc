@@ -52,8 +52,11 @@ Result<Lane> make_lane(const LayerStack& stack, PoolSpec spec, DType state_dtype
   Result<LayerRunner> runner =
       LayerRunner::create(stack, "ref", options.max_tokens, *pool, context);
   if (!runner.ok()) return runner.status();
-  return Lane{std::move(pool).value(), std::move(runner).value(),
-              judged && state_dtype != DType::kF32, judged, {}};
+  return Lane{std::move(pool).value(),
+              std::move(runner).value(),
+              judged && state_dtype != DType::kF32,
+              judged,
+              {}};
 }
 
 bool worse(double error, double limit, const WorstError& than) {
@@ -209,8 +212,7 @@ void Shadow::Impl::compare_row(Lane& lane, const SampledRow& row, int64_t layer,
   LaneRequest& sums = lane.requests[row.row.request];
   const auto l = static_cast<size_t>(layer);
   const int64_t first = row.row.first_token;
-  add_output_errors(out.slice(0, first, first + row.row.row.tokens), buffers.out(),
-                    sums.output[l]);
+  add_output_errors(out.slice(0, first, first + row.row.row.tokens), buffers.out(), sums.output[l]);
   if (!lane.reload) return;
   sums.state[l] = ErrorSums(stack.layer(layer).heads.num_value_heads);
   add_state_errors(slot_view(pool.recurrent(layer), row.row.row.slot),

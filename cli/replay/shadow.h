@@ -1,11 +1,11 @@
 // Verification: sampled requests also run alone, chunk by chunk, through the `ref` kernels in pools
 // of their own, and every output and state of the batch is compared with that.
 //
-// f32 pools: the shadow keeps its own f32 state from first to last token. On `ref` any split of a row
-// gives the bits of the whole, so this is the request run alone.
-// 16-bit pools: rounding at every store makes two runs drift apart, so the judged shadow starts each
-// call from a copy of the row's own stored state; a second shadow runs freely in f32 and its distance
-// is reported, not judged. Windows are never copied: each shadow builds its own.
+// f32 pools: the shadow keeps its own f32 state from first to last token. On `ref` any split of a
+// row gives the bits of the whole, so this is the request run alone. 16-bit pools: rounding at
+// every store makes two runs drift apart, so the judged shadow starts each call from a copy of the
+// row's own stored state; a second shadow runs freely in f32 and its distance is reported, not
+// judged. Windows are never copied: each shadow builds its own.
 //
 // Limits (OPS "Tolerances", relative RMS):
 //   output, bf16 | f16   1.05 x the rounding error of the reference itself, per request and layer

@@ -1,9 +1,10 @@
 #include "cli/replay/trace.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sys/stat.h>
 #include <utility>
 
 #include "testing/fill.h"
@@ -121,10 +122,10 @@ Result<std::vector<TraceRequest>> read_trace(const std::string& path, int64_t li
       return Status(request.status().code(), where + request.status().message());
     }
     if (!requests.empty() && request->timestamp_ms < requests.back().timestamp_ms) {
-      return Status(StatusCode::kInvalidArgument,
-                    where + "timestamp: expected at least " +
-                        std::to_string(requests.back().timestamp_ms) +
-                        " (the request before), got " + std::to_string(request->timestamp_ms));
+      return Status(StatusCode::kInvalidArgument, where + "timestamp: expected at least " +
+                                                      std::to_string(requests.back().timestamp_ms) +
+                                                      " (the request before), got " +
+                                                      std::to_string(request->timestamp_ms));
     }
     requests.push_back(std::move(request).value());
     if (limit > 0 && static_cast<int64_t>(requests.size()) == limit) return requests;

@@ -26,7 +26,8 @@ struct TraceRequest {
 };
 
 /// One line. Unknown members are ignored; ids beyond the input's blocks are dropped.
-/// Errors: kDataLoss (not JSON), kInvalidArgument naming the field, what was expected and what came.
+/// Errors: kDataLoss (not JSON), kInvalidArgument naming the field, what was expected and what
+/// came.
 Result<TraceRequest> parse_trace_line(std::string_view line);
 
 /// The first `limit` requests of a file (0 = all), in file order. Blank lines are allowed;
