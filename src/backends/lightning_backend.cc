@@ -57,11 +57,11 @@ Status check_io(const LayerSpec& layer, const LightningLayerWeights& weights,
   }
   if (!weights.norm_weight.defined()) return {};
   if (layer.norm_spans_ranks()) {
-    return Status(StatusCode::kUnsupported,
-                  concat("norm_weight: expected none, a norm group has ",
-                         layer.whole_group_channels(), " channels and this rank holds ",
-                         layer.out_channels() / layer.norm_groups,
-                         "; run rms_sum_sq, add over ranks, then group_rms_norm"));
+    return Status(
+        StatusCode::kUnsupported,
+        concat("norm_weight: expected none, a norm group has ", layer.whole_group_channels(),
+               " channels and this rank holds ", layer.out_channels() / layer.norm_groups,
+               "; run rms_sum_sq, add over ranks, then group_rms_norm"));
   }
   return {};
 }

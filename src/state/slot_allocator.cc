@@ -7,12 +7,6 @@
 
 namespace linestate {
 
-SlotAllocator::SlotAllocator(int64_t num_slots)
-    : taken_(static_cast<size_t>(num_slots), false), free_(static_cast<size_t>(num_slots)) {
-  // Ascending order is a valid min-heap.
-  for (size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<int32_t>(i);
-}
-
 void SlotAllocator::add_free(int32_t slot) {
   free_.push_back(slot);
   std::push_heap(free_.begin(), free_.end(), std::greater<>());
@@ -30,21 +24,25 @@ void SlotAllocator::collect() {
 
 Result<int32_t> SlotAllocator::allocate() {
   collect();
-  if (free_.empty()) {
+  if (!free_.empty()) {  // every returned slot is lower than the untouched ones
+    std::pop_heap(free_.begin(), free_.end(), std::greater<>());
+    const int32_t slot = free_.back();
+    free_.pop_back();
+    taken_[static_cast<size_t>(slot)] = true;
+    return slot;
+  }
+  if (static_cast<int64_t>(taken_.size()) == num_slots_) {
     return Status(StatusCode::kResourceExhausted,
-                  concat("state pool: no free slot among ", taken_.size(), ", ", in_flight_.size(),
+                  concat("state pool: no free slot among ", num_slots_, ", ", in_flight_.size(),
                          " retired and still in flight"));
   }
-  std::pop_heap(free_.begin(), free_.end(), std::greater<>());
-  const int32_t slot = free_.back();
-  free_.pop_back();
-  taken_[static_cast<size_t>(slot)] = true;
-  return slot;
+  taken_.push_back(true);
+  return static_cast<int32_t>(taken_.size() - 1);
 }
 
 Status SlotAllocator::retire(int32_t slot, SlotEvent event) {
   if (!allocated(slot)) {
-    return invalid_argument("slot: expected an allocated slot of ", taken_.size(), ", got ", slot);
+    return invalid_argument("slot: expected an allocated slot of ", num_slots_, ", got ", slot);
   }
   taken_[static_cast<size_t>(slot)] = false;
   if (event.done == nullptr) {
@@ -62,7 +60,7 @@ bool SlotAllocator::allocated(int32_t slot) const {
 
 int64_t SlotAllocator::free_slots() {
   collect();
-  return static_cast<int64_t>(free_.size());
+  return num_slots_ - static_cast<int64_t>(taken_.size()) + static_cast<int64_t>(free_.size());
 }
 
 int64_t SlotAllocator::in_flight_slots() {

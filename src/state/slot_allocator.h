@@ -11,7 +11,7 @@ namespace linestate {
 
 class SlotAllocator {
  public:
-  explicit SlotAllocator(int64_t num_slots);
+  explicit SlotAllocator(int64_t num_slots) : num_slots_(num_slots) {}
 
   Result<int32_t> allocate();
   Status retire(int32_t slot, SlotEvent event);
@@ -27,8 +27,9 @@ class SlotAllocator {
   void collect();  // moves slots whose event has passed to the free heap
   void add_free(int32_t slot);
 
-  std::vector<bool> taken_;
-  std::vector<int32_t> free_;  // min-heap: the lowest slot is handed out first
+  int64_t num_slots_;
+  std::vector<bool> taken_;    // grows with the highest slot ever handed out
+  std::vector<int32_t> free_;  // slots that came back; min-heap, the lowest goes out first
   std::vector<InFlight> in_flight_;
 };
 

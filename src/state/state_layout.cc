@@ -9,11 +9,13 @@ namespace {
 
 // Every plane starts on a border that vector loads, DMA engines and cache lines all like.
 constexpr int64_t kPlaneAlign = 256;
+// Far beyond any model, and small enough that one slot's bytes fit 63 bits.
+constexpr int64_t kMost = int64_t{1} << 20;
 
 Status validate(const LayerState& layer, size_t index) {
   const std::string where = concat("spec.layers[", index, "]");
-  if (layer.heads < 1) {
-    return invalid_argument(where, ".heads: expected >= 1, got ", layer.heads);
+  if (layer.heads < 1 || layer.heads > kMost) {
+    return invalid_argument(where, ".heads: expected 1 to ", kMost, ", got ", layer.heads);
   }
   LINESTATE_RETURN_IF_ERROR(check_head_dim((where + ".k_dim").c_str(), layer.k_dim));
   LINESTATE_RETURN_IF_ERROR(check_head_dim((where + ".v_dim").c_str(), layer.v_dim));
@@ -22,6 +24,10 @@ Status validate(const LayerState& layer, size_t index) {
     return invalid_argument(where,
                             ": expected conv_channels and conv_tail both 0 or both > 0, got ",
                             layer.conv_channels, " and ", layer.conv_tail);
+  }
+  if (layer.conv_channels > kMost) {
+    return invalid_argument(where, ".conv_channels: expected at most ", kMost, ", got ",
+                            layer.conv_channels);
   }
   if (layer.conv_tail > 3) {
     return invalid_argument(where, ".conv_tail: expected 0 to 3, got ", layer.conv_tail);

@@ -1,0 +1,197 @@
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/element.h"
+#include "linestate/forward_batch.h"
+#include "testing/compare.h"
+#include "testing/fill.h"
+#include "testing/host_tensor.h"
+
+namespace linestate {
+namespace {
+
+using testing::HostTensor;
+
+Row extend(int32_t slot, int64_t start, int32_t tokens, int32_t num_valid = -1) {
+  return {slot, RowKind::kExtend, start, tokens, num_valid, -1};
+}
+Row decode(int32_t slot, int64_t start = 5) { return {slot, RowKind::kDecode, start, 1, -1, -1}; }
+Row pad(int32_t tokens, int32_t slot = kPadSlot) {
+  return {slot, RowKind::kPad, 0, tokens, -1, -1};
+}
+
+std::vector<int64_t> values(const ConstTensorView& tensor) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < tensor.shape[0]; ++i) out.push_back(load_index(tensor, i));
+  return out;
+}
+
+using Ints = std::vector<int64_t>;
+
+class ForwardMetadataTest : public ::testing::Test {
+ protected:
+  ForwardMetadataTest()
+      : pool_(*StatePool::create(spec(), 8)), metadata_(*ForwardMetadata::create(16)) {
+    uint64_t seed = 1;
+    for (const TensorView& plane : pool_.planes()) testing::fill_normal(plane, seed++);
+  }
+
+  static PoolSpec spec() {
+    PoolSpec spec;
+    spec.layers.push_back({0, StateLayout::kVK, 2, 16, 16, 48, 3});
+    spec.layers.push_back({3, StateLayout::kKV, 2, 16, 16, 0, 0});
+    return spec;
+  }
+
+  Status prepare(const std::vector<Row>& rows, DeferredSlotWork pre = {}, int64_t capacity = 0) {
+    ForwardBatch batch;
+    batch.rows = rows;
+    batch.pre = std::move(pre);
+    batch.token_capacity = capacity;
+    return metadata_.prepare(batch, pool_, {});
+  }
+
+  std::vector<HostTensor> pool_copy() const {
+    std::vector<HostTensor> copy;
+    for (const TensorView& plane : pool_.planes()) copy.push_back(testing::copy_of(plane));
+    return copy;
+  }
+
+  StatePool pool_;
+  ForwardMetadata metadata_;
+};
+
+TEST_F(ForwardMetadataTest, MixedBatchInAnyKindOrder) {
+  ASSERT_TRUE(prepare({decode(3, 70), decode(1, 9), pad(2, 4), extend(6, 0, 5), extend(0, 64, 0),
+                       extend(7, 128, 7, 4)},
+                      {}, 32)
+                  .ok());
+  EXPECT_EQ(metadata_.num_rows(), 6);
+  EXPECT_EQ(metadata_.num_tokens(), 16);
+  EXPECT_EQ(metadata_.token_capacity(), 32);
+  EXPECT_EQ(metadata_.num_decodes(), 2);
+  EXPECT_EQ(metadata_.num_prefills(), 3);
+  EXPECT_EQ(metadata_.num_prefill_tokens(), 12);
+  EXPECT_EQ(values(metadata_.rows().slot), (Ints{3, 1, -1, 6, 0, 7}));
+  EXPECT_EQ(values(metadata_.rows().query_start_loc), (Ints{0, 1, 2, 4, 9, 9, 16}));
+  EXPECT_EQ(values(metadata_.rows().start), (Ints{70, 9, 0, 0, 64, 128}));
+  EXPECT_EQ(values(metadata_.rows().num_valid), (Ints{1, 1, 2, 5, 0, 4}));
+
+  ASSERT_EQ(metadata_.segments().size(), 3u);
+  const Segment& extends = metadata_.segments()[2];
+  EXPECT_EQ(extends.kind, RowKind::kExtend);
+  EXPECT_EQ(extends.row_begin, 3);
+  EXPECT_EQ(extends.token_begin, 4);
+  EXPECT_EQ(extends.token_end, 16);
+  EXPECT_EQ(values(extends.rows.query_start_loc), (Ints{0, 5, 5, 12}));
+  EXPECT_EQ(values(extends.rows.slot), (Ints{6, 0, 7}));
+  EXPECT_EQ(values(metadata_.segments()[0].rows.query_start_loc), (Ints{0, 1, 2}));
+}
+
+TEST_F(ForwardMetadataTest, IdleBatch) {
+  ASSERT_TRUE(prepare({}, {}, 4).ok());
+  EXPECT_TRUE(metadata_.idle());
+  EXPECT_EQ(metadata_.token_capacity(), 4);
+  EXPECT_TRUE(metadata_.segments().empty());
+  EXPECT_EQ(values(metadata_.rows().query_start_loc), (Ints{0}));
+}
+
+TEST_F(ForwardMetadataTest, RefillsInPlaceSoThatAddressesStay) {
+  ASSERT_TRUE(prepare({decode(0), decode(1), decode(2)}).ok());
+  const void* slots = metadata_.rows().slot.data;
+  const void* local = metadata_.segments()[0].rows.query_start_loc.data;
+  ASSERT_TRUE(prepare({decode(5)}).ok());
+  EXPECT_EQ(metadata_.rows().slot.data, slots);
+  EXPECT_EQ(metadata_.segments()[0].rows.query_start_loc.data, local);
+  EXPECT_EQ(values(metadata_.rows().slot), (Ints{5}));
+}
+
+TEST_F(ForwardMetadataTest, TwoBatchesMayBeAlive) {
+  Result<ForwardMetadata> other = ForwardMetadata::create(16);
+  ASSERT_TRUE(other.ok());
+  const std::vector<Row> rows = {decode(7)};
+  ForwardBatch batch;
+  batch.rows = rows;
+  ASSERT_TRUE(prepare({decode(0), decode(1)}).ok());
+  ASSERT_TRUE(other->prepare(batch, pool_, {}).ok());
+  EXPECT_EQ(values(metadata_.rows().slot), (Ints{0, 1}));
+  EXPECT_EQ(values(other->rows().slot), (Ints{7}));
+}
+
+TEST_F(ForwardMetadataTest, RefusesByRowAndFieldAndChangesNothing) {
+  ASSERT_TRUE(prepare({decode(3), decode(4)}).ok());
+  const std::vector<HostTensor> before = pool_copy();
+  struct Case {
+    std::vector<Row> rows;
+    DeferredSlotWork pre;
+    int64_t capacity;
+    const char* text;
+  };
+  const std::vector<Row> one = {extend(0, 0, 2)};
+  std::vector<Case> cases;
+  cases.push_back({{decode(0), extend(1, 0, 2), decode(2)}, {}, 0, "rows[2].kind: expected rows"});
+  cases.push_back({{extend(0, -1, 2)}, {}, 0, "rows[0].start: expected >= 0, got -1"});
+  cases.push_back({{extend(0, 0, -2)}, {}, 0, "rows[0].tokens: expected >= 0, got -2"});
+  cases.push_back({{extend(0, 0, 2, 3)}, {}, 0, "rows[0].num_valid: expected -1 (all) or 0 to 2"});
+  cases.push_back({{extend(0, 0, 2, -2)}, {}, 0, "rows[0].num_valid"});
+  cases.push_back({{extend(1, 0, 2), extend(1, 0, 2)}, {}, 0, "slot 1 again at row 1"});
+  cases.push_back({{extend(1, 0, 2), decode(1)}, {}, 0, "slot 1 again at row 1"});
+  cases.push_back({one, {}, 1, "token_capacity: expected 0 or at least 2"});
+  cases.push_back({one, {}, -1, "token_capacity"});
+  cases.push_back({{decode(0)}, {{1}, {}}, 0, "pre: expected no slot work in a batch without"});
+  cases.push_back({{}, {{1}, {}}, 0, "pre: expected no slot work"});
+  cases.push_back({one, {{8}, {}}, 0, "pre.clear[0]: expected a slot from 0 to 7, got 8"});
+  cases.push_back({one, {{1}, {{2, -1}}}, 0, "pre.copy.dst[0]: expected a slot"});
+  cases.push_back({one, {{1}, {{2, 3}, {4, 3}}}, 0, "pre.copy.dst: expected distinct slots"});
+  cases.push_back({one, {{1}, {{2, 3}, {3, 4}}}, 0, "no slot as both src and dst, got 3"});
+  cases.push_back({std::vector<Row>(17, pad(0)), {}, 0, "rows: expected at most 16"});
+  Row two = decode(0);
+  two.tokens = 2;
+  cases.push_back({{two}, {}, 0, "rows[0].tokens: expected 1 in a decode row, got 2"});
+  Row odd = decode(0);
+  odd.kind = static_cast<RowKind>(9);
+  cases.push_back({{odd}, {}, 0, "rows[0].kind: expected extend, decode, verify or pad, got 9"});
+  for (const Case& item : cases) {
+    const Status status = prepare(item.rows, item.pre, item.capacity);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << item.text;
+    EXPECT_NE(status.message().find(item.text), std::string::npos) << status.message();
+    EXPECT_EQ(values(metadata_.rows().slot), (Ints{3, 4})) << item.text;
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(testing::bit_difference(pool_.planes()[i], before[i]), "");
+  }
+}
+
+TEST_F(ForwardMetadataTest, PadRowsMayNameALiveSlot) {
+  ASSERT_TRUE(prepare({decode(2), pad(1, 2)}).ok());
+  EXPECT_EQ(values(metadata_.rows().slot), (Ints{2, -1}));
+}
+
+TEST_F(ForwardMetadataTest, DeferredWorkClearsThenCopiesAllLayersOnce) {
+  const std::vector<HostTensor> before = pool_copy();
+  ASSERT_TRUE(prepare({extend(5, 0, 3)}, {{1, 2}, {{1, 3}, {4, 6}}}).ok());
+  for (size_t i = 0; i < before.size(); ++i) {
+    const TensorView plane = pool_.planes()[i];
+    const ConstTensorView old = before[i];
+    auto slot = [&](int64_t s) { return plane.slice(0, s, s + 1); };
+    EXPECT_EQ(testing::nonzero(slot(1)), "") << i;
+    EXPECT_EQ(testing::nonzero(slot(2)), "") << i;
+    EXPECT_EQ(testing::nonzero(slot(3)), "") << "copy of the cleared slot, plane " << i;
+    EXPECT_EQ(testing::bit_difference(slot(6), old.slice(0, 4, 5)), "") << i;
+    for (int64_t s : {0, 4, 5, 7}) {
+      EXPECT_EQ(testing::bit_difference(slot(s), old.slice(0, s, s + 1)), "") << i << ", " << s;
+    }
+  }
+}
+
+TEST_F(ForwardMetadataTest, RefusesAPoolWithoutMemory) {
+  ASSERT_TRUE(pool_.release_memory().ok());
+  EXPECT_EQ(prepare({decode(0)}).code(), StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace linestate
