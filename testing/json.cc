@@ -10,6 +10,11 @@
 
 namespace linestate::testing {
 
+Json::Json(bool flag) : value(flag) {}
+Json::Json(double number) : value(number) {}
+Json::Json(const char* text) : value(std::string(text)) {}
+Json::Json(std::string_view text) : value(std::string(text)) {}
+Json::Json(std::string text) : value(std::move(text)) {}
 Json::Json(Array items) : value(std::move(items)) {}
 Json::Json(Object members) : value(std::move(members)) {}
 Json Json::array() { return Json(Array()); }

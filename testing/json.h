@@ -22,16 +22,16 @@ struct Json {
 
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value;
 
-  Json() = default;                                          // null
-  Json(bool flag) : value(flag) {}                           // NOLINT: implicit on purpose
-  Json(double number) : value(number) {}                     // NOLINT: implicit on purpose
-  Json(const char* text) : value(std::string(text)) {}       // NOLINT: implicit on purpose
-  Json(std::string_view text) : value(std::string(text)) {}  // NOLINT: implicit on purpose
-  Json(std::string text) : value(std::move(text)) {}         // NOLINT: implicit on purpose
+  Json() = default;             // null
+  Json(bool flag);              // NOLINT: implicit on purpose
+  Json(double number);          // NOLINT: implicit on purpose
+  Json(const char* text);       // NOLINT: implicit on purpose
+  Json(std::string_view text);  // NOLINT: implicit on purpose
+  Json(std::string text);       // NOLINT: implicit on purpose
   template <std::signed_integral Integer>
-  Json(Integer number) : value(static_cast<int64_t>(number)) {}  // NOLINT: implicit on purpose
-  Json(Array items);                                             // NOLINT: implicit on purpose
-  Json(Object members);                                          // NOLINT: implicit on purpose
+  Json(Integer number);  // NOLINT: implicit on purpose
+  Json(Array items);     // NOLINT: implicit on purpose
+  Json(Object members);  // NOLINT: implicit on purpose
   static Json array();
   static Json object();
 
@@ -68,6 +68,9 @@ struct JsonMember {
   std::string key;
   Json value;
 };
+
+template <std::signed_integral Integer>
+Json::Json(Integer number) : value(static_cast<int64_t>(number)) {}
 
 inline constexpr int kJsonMaxDepth = 64;
 
