@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/message.h"
 #include "testing/compare.h"
 #include "testing/fill.h"
 #include "testing/kda_problem.h"
@@ -43,8 +44,7 @@ std::vector<Mode> modes() {
       shape.out = io;
       shape.gate_form = KdaGate::kBounded;
       shape.lower_bound = -5.0f;
-      out.push_back(
-          {std::string(dtype_name(io)) + "_state_" + std::string(dtype_name(state)), shape});
+      out.push_back({concat(dtype_name(io), "_state_", dtype_name(state)), shape});
     }
   }
   for (KdaGate gate : {KdaGate::kSoftplus, KdaGate::kBounded, KdaGate::kActivated}) {
@@ -54,17 +54,14 @@ std::vector<Mode> modes() {
       shape.beta_form = beta;
       shape.lower_bound = gate == KdaGate::kBounded ? -5.0f : 0.0f;
       shape.qk_normalized = beta == KdaBeta::kProbability;
-      out.push_back({"gate" + std::to_string(static_cast<int>(gate)) + "_beta" +
-                         std::to_string(static_cast<int>(beta)),
-                     shape});
+      out.push_back(
+          {concat("gate", static_cast<int>(gate), "_beta", static_cast<int>(beta)), shape});
     }
   }
   for (const KdaShape& shape :
        {shape_of(1, 1, 128, 128), shape_of(1, 3, 16, 48), shape_of(2, 6, 48, 16),
         shape_of(1, 1, 256, 32), shape_of(1, 1, 32, 256), shape_of(3, 3, 112, 80)}) {
-    out.push_back({"H" + std::to_string(shape.H) + "_HV" + std::to_string(shape.HV) + "_K" +
-                       std::to_string(shape.K) + "_V" + std::to_string(shape.V),
-                   shape});
+    out.push_back({concat("H", shape.H, "_HV", shape.HV, "_K", shape.K, "_V", shape.V), shape});
   }
   return out;
 }
@@ -106,7 +103,10 @@ std::vector<double> unit_vector(int64_t K, uint64_t seed) {
   Random random(seed);
   std::vector<double> k(static_cast<size_t>(K));
   double sum = 0.0;
-  for (double& x : k) sum += (x = random.normal()) * x;
+  for (double& x : k) {
+    x = random.normal();
+    sum += x * x;
+  }
   for (double& x : k) x /= std::sqrt(sum);
   return k;
 }
@@ -145,7 +145,9 @@ TEST_P(KdaPrefillKernel, EqualKeysRecallTheLastValue) {
       }
     }
     EXPECT_LE(compare(p.out, out).rel, 1e-6) << "T " << T << ' ' << compare(p.out, out).text();
-    EXPECT_LE(compare(slot_state(p, 1), state).rel, 5e-7) << "T " << T;
+    // Nothing decays here, so every rounding of the run stays: over 200 tokens f32 without fused
+    // multiply-adds reaches 6.7e-7 (`ref` 3e-7).
+    EXPECT_LE(compare(slot_state(p, 1), state).rel, T > 64 ? 1e-6 : 5e-7) << "T " << T;
   }
 }
 
