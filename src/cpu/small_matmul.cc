@@ -2,12 +2,12 @@
 
 #include <cstring>
 
+#include "cpu/avx2.h"
+
 namespace linestate {
 namespace {
 
 constexpr int64_t kPanelRows = 256;  // the largest head dimension
-
-#define LINESTATE_INLINE inline __attribute__((always_inline))
 
 // Eight floats that the compiler maps to whatever registers the target has. Passed by reference
 // only: by value they would change the calling convention between targets.
@@ -100,21 +100,11 @@ LINESTATE_INLINE void all_tiles(const SmallMatmul& op) {
   }
 }
 
-#if defined(__x86_64__)
-// The same source with wider registers; without fused operations the bits are the same.
-__attribute__((target("avx2"))) void matmul_avx2(const SmallMatmul& op) { all_tiles(op); }
-#endif
-
-void matmul_portable(const SmallMatmul& op) { all_tiles(op); }
+LINESTATE_AVX2 void matmul_avx2(const SmallMatmul& op) { all_tiles(op); }
+void matmul_base(const SmallMatmul& op) { all_tiles(op); }
 
 }  // namespace
 
-void small_matmul(const SmallMatmul& op) {
-#if defined(__x86_64__)
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2) return matmul_avx2(op);
-#endif
-  matmul_portable(op);
-}
+void small_matmul(const SmallMatmul& op) { cpu_has_avx2() ? matmul_avx2(op) : matmul_base(op); }
 
 }  // namespace linestate

@@ -3,6 +3,7 @@
 
 #include "base/device_status.h"
 #include "base/row_access.h"
+#include "cpu/avx2.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
 #include "ops/lightning/decode/lightning_decode_kernels.h"
@@ -39,8 +40,8 @@ int64_t scratch_bytes(int64_t dim) {
 }
 
 // Rows [i, i + kRowsAtOnce) of S, rows `dim` apart in memory.
-void advance_rows(const Buffers& x, int64_t i, int64_t dim, SplitDecay lambda,
-                  float* __restrict S) {
+LINESTATE_INLINE void advance_rows_body(const Buffers& x, int64_t i, int64_t dim, SplitDecay lambda,
+                                        float* __restrict S) {
   float* __restrict S1 = S + dim;
   float* __restrict S2 = S + 2 * dim;
   float* __restrict S3 = S + 3 * dim;
@@ -61,6 +62,16 @@ void advance_rows(const Buffers& x, int64_t i, int64_t dim, SplitDecay lambda,
     S3[d] = s3;
     o[d] += (q0 * s0 + q1 * s1) + (q2 * s2 + q3 * s3);
   }
+}
+
+LINESTATE_AVX2 void advance_rows_avx2(const Buffers& x, int64_t i, int64_t dim, SplitDecay lambda,
+                                      float* S) {
+  advance_rows_body(x, i, dim, lambda, S);
+}
+
+void advance_rows(const Buffers& x, int64_t i, int64_t dim, SplitDecay lambda, float* S) {
+  if (cpu_has_avx2()) return advance_rows_avx2(x, i, dim, lambda, S);
+  advance_rows_body(x, i, dim, lambda, S);
 }
 
 void load_rows(const TensorView& state, const RowInfo& row, int64_t head, int64_t i, float* S) {
