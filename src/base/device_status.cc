@@ -68,7 +68,10 @@ void raise_overflow(DeviceStatus* status, int32_t row, int64_t slot, int32_t lay
 namespace {
 
 bool finite(const ConstTensorView& view, int64_t offset, int dim) {
-  if (dim == view.rank) return std::isfinite(load_f32(view.data, view.dtype, offset));
+  // The second bound is for the compiler: g++ 13 unrolls the recursion past the last dimension.
+  if (dim == view.rank || dim == kMaxRank) {
+    return std::isfinite(load_f32(view.data, view.dtype, offset));
+  }
   for (int64_t i = 0; i < view.shape[dim]; ++i) {
     if (!finite(view, offset + i * view.stride[dim], dim + 1)) return false;
   }
