@@ -169,25 +169,24 @@ void GoldenCase::judge_state(const std::string& name, const ConstTensorView& act
   judge(name, actual, expected, sglang, 5e-7, ceiling, note);
 }
 
-void GoldenCase::judge_exact(const std::string& name, const ConstTensorView& actual,
-                             const ConstTensorView& expected) {
+void GoldenCase::judge_bits(const std::string& name, const std::string& difference) {
   GoldenLine line;
   line.tensor = name;
   line.exact = true;
-  line.note = bit_difference(actual, expected);
-  line.verdict = line.note.empty() ? GoldenVerdict::kPass : GoldenVerdict::kFail;
+  line.note = difference;
+  line.verdict = difference.empty() ? GoldenVerdict::kPass : GoldenVerdict::kFail;
   report_.lines.push_back(std::move(line));
+}
+
+void GoldenCase::judge_exact(const std::string& name, const ConstTensorView& actual,
+                             const ConstTensorView& expected) {
+  const bool some = actual.num_elements() > 0;
+  judge_bits(name, some ? bit_difference(actual, expected) : "nothing to compare");
 }
 
 void GoldenCase::judge_padding(const std::string& name, const ConstTensorView& out,
                                const std::vector<int64_t>& padding_tokens) {
-  if (padding_tokens.empty()) return;
-  GoldenLine line;
-  line.tensor = name;
-  line.exact = true;
-  line.note = nonzero(take(out, padding_tokens));
-  line.verdict = line.note.empty() ? GoldenVerdict::kPass : GoldenVerdict::kFail;
-  report_.lines.push_back(std::move(line));
+  if (!padding_tokens.empty()) judge_bits(name, nonzero(take(out, padding_tokens)));
 }
 
 void GoldenCase::judge_untouched(const std::string& name, const ConstTensorView& after,
@@ -206,15 +205,6 @@ void GoldenCase::inform(const std::string& name, const ConstTensorView& actual,
   line.tensor = name;
   line.rel = difference.rel;
   line.max_abs = difference.max_abs;
-  line.note = note;
-  report_.lines.push_back(std::move(line));
-}
-
-void GoldenCase::fail(const std::string& name, const std::string& note) {
-  GoldenLine line;
-  line.tensor = name;
-  line.exact = true;
-  line.verdict = GoldenVerdict::kFail;
   line.note = note;
   report_.lines.push_back(std::move(line));
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "linestate/ops/lightning.h"
+#include "testing/compare.h"
 #include "testing/fill.h"
 #include "testing/golden_case.h"
 
@@ -170,23 +171,27 @@ void run_golden_minimax_decode(GoldenCase& golden) {
 
 void run_golden_slopes(GoldenCase& golden) {
   const Json& layers = *require(golden.params().get("layers"));
+  std::string different;
+  int64_t count = 0;
   for (const auto& [name, stored] : golden.file().tensors) {
     const SlopeKey key = parse_slope_key(name);
     const std::vector<int64_t> ids = require(layers.get_ints(std::to_string(key.layers)));
     const auto num_ids = static_cast<int64_t>(ids.size());
-    HostTensor ours(DType::kF32, {num_ids, key.ranks, key.heads / key.ranks});
     golden.tensor(name, {num_ids, key.ranks, key.heads / key.ranks});
-    int64_t at = 0;
+    std::vector<float> ours;
     for (int64_t layer : ids) {
       for (int32_t rank = 0; rank < key.ranks; ++rank) {
-        for (float slope :
-             require(lightning_slopes(key.heads, layer, key.layers, TpShard{rank, key.ranks}))) {
-          static_cast<float*>(ours.data())[at++] = slope;
-        }
+        const std::vector<float> slopes =
+            require(lightning_slopes(key.heads, layer, key.layers, TpShard{rank, key.ranks}));
+        ours.insert(ours.end(), slopes.begin(), slopes.end());
       }
     }
-    golden.judge_exact(name, ours, stored);
+    const std::string difference =
+        bit_difference(f32_tensor(ours), view_as(stored, {stored.num_elements()}));
+    if (!difference.empty() && different.empty()) different = name + ": " + difference;
+    ++count;
   }
+  golden.judge_bits(std::to_string(count) + " slope tensors", different);
   golden.set_kernel("host");
 }
 

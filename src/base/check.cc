@@ -82,6 +82,7 @@ Status check_head_dim(const char* name, int64_t dim) {
 }
 
 Status check_no_self_overlap(const char* name, const ConstTensorView& tensor) {
+  if (tensor.num_elements() == 0) return {};
   // Sufficient and simple: ordered by stride, each dimension must step over the ones below it.
   int64_t reach = 0;
   std::array<bool, kMaxRank> used{};
