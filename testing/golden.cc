@@ -53,6 +53,10 @@ Result<GoldenReport> run_golden(const Safetensors& file, std::string_view path,
   for (const GoldenRunner& row : kRunners) {
     if (row.op == *op) runner = &row;
   }
+  if (*op == "metadata") {
+    return Status(StatusCode::kUnsupported,
+                  "metadata, host integers that golden_metadata_test reads");
+  }
   if (runner == nullptr) {
     return Status(StatusCode::kUnsupported, *op + ", this build has no such operator");
   }

@@ -5,16 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
-#include <ostream>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "testing/json.h"
+#include "testing/host_tensor.h"
 
 namespace linestate::testing {
 namespace {

@@ -1,24 +1,46 @@
 #include "ops/causal_conv1d/conv_block_cpu.h"
 
 #include "base/int_math.h"
+#include "cpu/avx2.h"
 #include "cpu/lanewise_math.h"
 
 namespace linestate {
 namespace {
 
-// y = bias + sum_j w[j] * x[j], j upwards.
-template <int W>
-void convolve(const float* const* w, const float* const* x, const float* bias, int64_t n,
-              float* __restrict__ y) {
+// y = bias + sum_j w[j] * x[j], j upwards, then y * sigmoid(y) when asked.
+template <int W, bool kSilu>
+LINESTATE_INLINE void convolve_body(const float* const* w, const float* const* x, const float* bias,
+                                    int64_t n, float* __restrict__ y) {
   for (int64_t c = 0; c < n; ++c) {
     float sum = bias[c];
     for (int j = 0; j < W; ++j) sum += w[j][c] * x[j][c];
-    y[c] = sum;
+    y[c] = kSilu ? sum * lanewise_sigmoid(sum) : sum;
   }
 }
 
-void silu(int64_t n, float* y) {
-  for (int64_t c = 0; c < n; ++c) y[c] *= lanewise_sigmoid(y[c]);
+template <int W, bool kSilu>
+LINESTATE_AVX2 void convolve_avx2(const float* const* w, const float* const* x, const float* bias,
+                                  int64_t n, float* y) {
+  convolve_body<W, kSilu>(w, x, bias, n, y);
+}
+
+template <int W, bool kSilu>
+void convolve(const float* const* w, const float* const* x, const float* bias, int64_t n,
+              float* y) {
+  if (cpu_has_avx2()) {
+    convolve_avx2<W, kSilu>(w, x, bias, n, y);
+  } else {
+    convolve_body<W, kSilu>(w, x, bias, n, y);
+  }
+}
+
+using Convolve = void (*)(const float* const*, const float* const*, const float*, int64_t, float*);
+
+Convolve convolve_of(int64_t width, Activation activation) {
+  const bool silu = activation == Activation::kSilu;
+  if (width == 4) return silu ? convolve<4, true> : convolve<4, false>;
+  if (width == 3) return silu ? convolve<3, true> : convolve<3, false>;
+  return silu ? convolve<2, true> : convolve<2, false>;
 }
 
 }  // namespace
@@ -68,14 +90,7 @@ void ConvBlock::run_token(int64_t token, int64_t newest) {
     w[j] = weight_[static_cast<size_t>(j)].data();
     in[j] = inputs_[static_cast<size_t>((newest + 1 + j) % width_)].data();
   }
-  if (width_ == 4) {
-    convolve<4>(w, in, bias_.data(), n, y_.data());
-  } else if (width_ == 3) {
-    convolve<3>(w, in, bias_.data(), n, y_.data());
-  } else {
-    convolve<2>(w, in, bias_.data(), n, y_.data());
-  }
-  if (params_.activation == Activation::kSilu) silu(n, y_.data());
+  convolve_of(width_, params_.activation)(w, in, bias_.data(), n, y_.data());
   const TensorView& out = params_.out;
   store_run(out.data, out.dtype, offset_of(out, token, channels_.begin), out.stride[1], n,
             y_.data());

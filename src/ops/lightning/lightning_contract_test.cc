@@ -2,10 +2,13 @@
 // refusals.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
+#include <tuple>
 
-#include "ops/lightning/lightning_test_case.h"
 #include "testing/half.h"
+#include "testing/lightning_case.h"
 
 namespace linestate::testing {
 namespace {
@@ -15,7 +18,7 @@ struct Phase {
   LightningOp op;
   LightningSizer sizer;
   KernelChoice (*explain)(const LightningParams&, const ExecContext&, std::string_view);
-  std::vector<TestRow> rows;
+  std::vector<LightningRow> rows;
 };
 
 const Phase kPhases[] = {

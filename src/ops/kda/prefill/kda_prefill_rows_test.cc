@@ -100,25 +100,31 @@ TEST_P(KdaPrefillRows, BatchMatesAndThreadsDoNotChangeBits) {
   }
 }
 
+// Cuts at absolute multiples of 64, also when the row itself starts off the grid.
 TEST_P(KdaPrefillRows, SplitOnTheGridIsTheWhole) {
-  KdaProblem whole = alone(0);
-  KdaProblem input = whole.clone();
-  ASSERT_EQ(run(whole), "");
-  for (const std::vector<int64_t>& cuts :
-       {std::vector<int64_t>{128, 256}, std::vector<int64_t>{64}, std::vector<int64_t>{192, 256}}) {
-    KdaProblem pool = input.clone();
-    int64_t begin = 0;
-    std::vector<int64_t> ends = cuts;
-    ends.push_back(300);
+  struct Split {
+    int64_t start;
+    std::vector<int64_t> cuts;
+  };
+  for (const Split& split : {Split{0, {128, 256}}, Split{0, {64}}, Split{0, {192, 256}},
+                             Split{10, {64}}, Split{10, {64, 128, 256}}, Split{10, {192}}}) {
+    KdaProblem whole = alone(split.start);
+    KdaProblem pool = whole.clone();
+    ASSERT_EQ(run(whole), "");
+    std::vector<int64_t> ends = split.cuts;
+    ends.push_back(split.start + 300);
+    int64_t position = split.start;
     for (int64_t end : ends) {
-      KdaProblem piece = make_kda_problem(small_shape(), end - begin, 1);
-      copy_tokens(input, begin, end, piece, 0);
+      const int64_t first = position - split.start;
+      const int64_t last = end - split.start;
+      KdaProblem piece = make_kda_problem(small_shape(), last - first, 1);
+      copy_tokens(whole, first, last, piece, 0);
       copy_slot(pool, 3, piece, 3);
-      piece.set_rows({{3, begin, static_cast<int32_t>(end - begin)}});
+      piece.set_rows({{3, position, static_cast<int32_t>(last - first)}});
       ASSERT_EQ(run(piece), "");
       copy_slot(piece, 3, pool, 3);
-      EXPECT_EQ(bit_difference(piece.out, out_of(whole, begin, end)), "") << begin;
-      begin = end;
+      EXPECT_EQ(bit_difference(piece.out, out_of(whole, first, last)), "") << position;
+      position = end;
     }
     EXPECT_EQ(bit_difference(slot_of(pool, 3), slot_of(whole, 3)), "");
   }

@@ -1,8 +1,7 @@
 // One call of a Lightning operator with everything it needs, for the tests of both phases.
 #pragma once
 
-#include <gtest/gtest.h>
-
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -15,7 +14,7 @@
 
 namespace linestate::testing {
 
-struct TestRow {
+struct LightningRow {
   int32_t slot = 0;
   int64_t start = 0;
   int32_t tokens = 1;
@@ -23,7 +22,7 @@ struct TestRow {
 };
 
 struct LightningShape {
-  std::vector<TestRow> rows;
+  std::vector<LightningRow> rows;
   int64_t heads = 2;
   int64_t dim = 64;
   int64_t slots = 6;
@@ -45,7 +44,7 @@ class LightningCase {
   explicit LightningCase(LightningShape shape_in) : shape(std::move(shape_in)) {
     int64_t tokens = 0;
     std::vector<int32_t> slots, starts, valid, offsets{0};
-    for (const TestRow& row : shape.rows) {
+    for (const LightningRow& row : shape.rows) {
       tokens += row.tokens;
       slots.push_back(row.slot);
       starts.push_back(static_cast<int32_t>(row.start));
@@ -118,7 +117,7 @@ inline LightningExpected expect_lightning(const LightningCase& test) {
   LightningExpected expected{HostTensor(DType::kF32, {s.capacity, s.heads, dim}),
                              cast_of(test.state.view(), DType::kF32)};
   for (size_t n = 0; n < s.rows.size(); ++n) {
-    const TestRow& row = s.rows[n];
+    const LightningRow& row = s.rows[n];
     if (row.slot < 0 || row.slot >= s.slots) continue;
     const int64_t valid = row.num_valid < 0 ? row.tokens : row.num_valid;
     for (int64_t h = 0; h < s.heads; ++h) {
@@ -148,19 +147,21 @@ inline LightningExpected expect_lightning(const LightningCase& test) {
   return expected;
 }
 
-/// Output within 1e-6 (f32) or 1.05 x the rounding of the output's dtype; f32 state within 5e-7.
-/// 16-bit state: within 1.05 x its rounding.
-inline void expect_close(const LightningCase& test, const LightningExpected& expected) {
+/// Empty when output and state are close enough, otherwise what is not. Output: 1e-6 (f32) or
+/// 1.05 x the rounding of its dtype; f32 state: 5e-7; 16-bit state: 1.05 x its rounding.
+inline std::string disagreement(const LightningCase& test, const LightningExpected& expected) {
   const ConstTensorView want = expected.out.view();
+  const ConstTensorView pool = expected.state.view();
   const double out_limit =
       test.shape.out == DType::kF32 ? 1e-6 : 1.05 * rounding_error(want, test.shape.out);
-  const Difference out = compare(test.out.view(), want);
-  EXPECT_LE(out.rel, out_limit) << "out: " << out.text();
-  const ConstTensorView pool = expected.state.view();
   const double state_limit =
       test.shape.state == DType::kF32 ? 5e-7 : 1.05 * rounding_error(pool, test.shape.state);
+  const Difference out = compare(test.out.view(), want);
   const Difference state = compare(test.state.view(), pool);
-  EXPECT_LE(state.rel, state_limit) << "state: " << state.text();
+  std::string text;
+  if (!(out.rel <= out_limit)) text += "out: " + out.text() + "\n";
+  if (!(state.rel <= state_limit)) text += "state: " + state.text() + "\n";
+  return text;
 }
 
 /// Slot `index` of a pool.
