@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/message.h"
+#include "base/row_access.h"
 #include "state/state_layout.h"
 
 namespace linestate {
@@ -87,6 +88,13 @@ void zero_uncovered_tokens(const ForwardMetadata& metadata, const TensorView& ou
     if (segment.kind == RowKind::kPad) zero_fill(segment_tokens(out, segment), 0, 0);
   }
   zero_fill(out.slice(0, metadata.num_tokens(), metadata.token_capacity()), 0, 0);
+}
+
+void zero_unreal_tokens(const Segment& segment, int64_t num_slots, const TensorView& out) {
+  for (int64_t n = 0; n < segment.row_end - segment.row_begin; ++n) {
+    const RowInfo row = read_prefill_row(segment.rows, n, num_slots);
+    zero_fill(out.slice(0, row.token_begin + row.valid, row.token_begin + row.tokens), 0, 0);
+  }
 }
 
 KernelChoice refused_choice(const char* backend, const Status& status) {

@@ -23,6 +23,10 @@ ExecContext with_workspace_behind(const ExecContext& context, int64_t used);
 /// Zero output for the tokens no operator covers: pad rows and the capacity behind the rows.
 void zero_uncovered_tokens(const ForwardMetadata& metadata, const TensorView& out);
 
+/// Zero output for a segment's tokens that are not real: padding slots, and tokens at and beyond
+/// num_valid. A norm cannot know them: it would make NaN of a zero and an unread gate.
+void zero_unreal_tokens(const Segment& segment, int64_t num_slots, const TensorView& out);
+
 /// A segment's tokens of a [T, ...] tensor; undefined stays undefined.
 template <typename View>
 View segment_tokens(const View& tensor, const Segment& segment) {

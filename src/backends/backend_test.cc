@@ -117,7 +117,8 @@ TEST_P(BackendTest, MixedBatchGivesEachRowTheBitsItHasAlone) {
   int64_t token = 0;
   for (const Piece& piece : mixed_batch()) {
     const int64_t end = token + piece.row.tokens;
-    const auto outputs = batch.outputs(token, end);
+    const int64_t begin = token;
+    const auto outputs = batch.outputs(begin, end);
     token = end;
     if (piece.row.kind == RowKind::kPad) {
       for (const HostTensor& out : outputs) EXPECT_EQ(testing::nonzero(out), "");
@@ -132,6 +133,12 @@ TEST_P(BackendTest, MixedBatchGivesEachRowTheBitsItHasAlone) {
     }
     ASSERT_TRUE(alone.run({piece}).ok());
     const std::string what = "request " + std::to_string(piece.request);
+    for (const HostTensor& out : outputs) {
+      EXPECT_TRUE(testing::compare(out, out).finite) << what;
+      if (piece.row.num_valid < 0) continue;
+      const ConstTensorView placeholders = out.view().slice(0, piece.row.num_valid, end - begin);
+      EXPECT_EQ(testing::nonzero(placeholders), "") << what;
+    }
     expect_same(outputs, alone.outputs(0, piece.row.tokens), what);
     expect_same(batch.slot(piece.row.slot), alone.slot(piece.row.slot), what);
   }
@@ -161,6 +168,18 @@ TEST_P(BackendTest, UnnamedSlotsKeepTheirBytes) {
   for (const auto& [slot, bytes] : before) {
     expect_same(engine.slot(slot), bytes, "slot " + std::to_string(slot));
   }
+}
+
+// A captured decode batch with fewer live rows: surplus rows keep their kind, their slot is -1 and
+// their inputs are garbage.
+TEST_P(BackendTest, DecodeRowsWithPaddingSlotsGiveZeros) {
+  Engine engine(DType::kF32, DType::kBF16, GetParam());
+  bring_up(engine);
+  Piece padded = decode(9, kPadSlot, 4);
+  padded.row.num_valid = 0;
+  ASSERT_TRUE(engine.run({decode(0, 3, 40), padded, padded}).ok());
+  for (const HostTensor& out : engine.outputs(1, 3)) EXPECT_EQ(testing::nonzero(out), "");
+  for (const HostTensor& out : engine.outputs(0, 1)) EXPECT_NE(testing::nonzero(out), "");
 }
 
 TEST_P(BackendTest, IdleBatchWritesZeros) {

@@ -11,6 +11,7 @@ namespace {
 
 // The operators of one segment, ready to launch.
 struct SegmentPlan {
+  Segment segment;
   bool decode = false;
   bool norm = false;
   CausalConv1dParams conv;
@@ -81,6 +82,7 @@ SegmentPlan plan_segment(const LayerSpec& layer, const Segment& segment,
                          const KdaLayerIo& io, const Buffers& buffers) {
   const HeadShape& heads = layer.heads;
   SegmentPlan plan;
+  plan.segment = segment;
   plan.decode = segment.kind == RowKind::kDecode;
   plan.norm = weights.norm_weight.defined();
 
@@ -140,7 +142,9 @@ Status run_segment(const SegmentPlan& plan, const Names& names, const ExecContex
     LINESTATE_RETURN_IF_ERROR(causal_conv1d_prefill(plan.conv, context, names.conv));
     LINESTATE_RETURN_IF_ERROR(kda_prefill(plan.kda, context, names.attention));
   }
-  if (plan.norm) return gated_rms_norm(plan.gated_norm, context, names.norm);
+  if (!plan.norm) return {};
+  LINESTATE_RETURN_IF_ERROR(gated_rms_norm(plan.gated_norm, context, names.norm));
+  zero_unreal_tokens(plan.segment, plan.kda.state.shape[0], plan.gated_norm.out);
   return {};
 }
 

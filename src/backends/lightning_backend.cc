@@ -10,6 +10,7 @@ namespace linestate {
 namespace {
 
 struct SegmentPlan {
+  Segment segment;
   bool decode = false;
   bool norm = false;
   LightningParams attention;
@@ -99,6 +100,7 @@ SegmentPlan plan_segment(const LayerSpec& layer, const Segment& segment,
                          int64_t pool_layer, const LightningLayerIo& io,
                          const TensorView& attention_out) {
   SegmentPlan plan;
+  plan.segment = segment;
   plan.decode = segment.kind == RowKind::kDecode;
   plan.norm = weights.norm_weight.defined();
   plan.attention.rows = segment.rows;
@@ -130,7 +132,9 @@ Status run_segment(const SegmentPlan& plan, const Names& names, const ExecContex
   LINESTATE_RETURN_IF_ERROR(plan.decode
                                 ? lightning_decode(plan.attention, context, names.attention)
                                 : lightning_prefill(plan.attention, context, names.attention));
-  if (plan.norm) return group_rms_norm(plan.group_norm, context, names.norm);
+  if (!plan.norm) return {};
+  LINESTATE_RETURN_IF_ERROR(group_rms_norm(plan.group_norm, context, names.norm));
+  zero_unreal_tokens(plan.segment, plan.attention.state.shape[0], plan.group_norm.out);
   return {};
 }
 
