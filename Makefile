@@ -33,7 +33,8 @@ setup:  ## install what the build needs (other targets do it by themselves)
 configure: setup
 	@echo "$(if $(filter cuda%,$(PRESET)),nvcc found: CUDA parts are built too,$(if $(NVCC),building for CPU only,nvcc not found: building for CPU only)) ($(PRESET))"
 	@mkdir -p build
-	@cmake --preset $(PRESET) $(CONFIGURE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@cmake --preset $(PRESET) $(CONFIGURE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; \
+	  $(if $(filter cuda%,$(PRESET)),echo "To build without CUDA: make $(MAKECMDGOALS) PRESET=cpu-release";) exit 1; }
 
 build: configure  ## the library, the command and the tests
 	@cmake --build --preset $(PRESET) -j $(JOBS)

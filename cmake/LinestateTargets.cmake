@@ -1,7 +1,7 @@
 # Helpers for CMakeLists.txt.
 
-# Warnings are errors with the compilers that the project is tested with. Another version may warn of
-# something new, and that must not keep anyone from building.
+# Warnings are errors with the compilers that the project is tested with. Another version may warn
+# of something new, and that must not keep anyone from building.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^12\\."
     OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^14\\.")
   option(LINESTATE_WERROR "Warnings are errors" ON)

@@ -3,7 +3,8 @@
 
 cli, bindings, plugins, testing -> capi -> backends -> batch, state -> ops -> dispatch -> cpu, cuda
 -> base. Every layer may include the public headers; those include only each other and the C++
-library. An operator family does not include another one. Tests may include anything.
+library. An operator family does not include another one. Tests, and the headers that only they
+share (x_case.h, x_fixture.h), may include anything, and nothing else includes those.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def public_problem(bracket: str, target: str) -> str | None:
 def source_problem(path: Path, target: str) -> str | None:
     top = target.split("/")[0]
     layer = path.parts[1]
+    if source_tree.is_test(Path("src", target)):
+        return "only tests include what belongs to tests"
     if layer not in ALLOWED:
         return f"src/{layer} is not a layer; add it to tools/check_layers.py"
     if top not in ALLOWED[layer]:

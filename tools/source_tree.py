@@ -37,6 +37,9 @@ def files(root: Path, suffixes: tuple[str, ...] = SOURCES) -> list[Path]:
 
 
 def is_test(path: Path) -> bool:
+    """Tests, and beside those of src/ what they share: x_case.h, x_fixture.h."""
+    if path.parts[0] == "src" and path.stem.endswith(("_case", "_fixture")):
+        return True
     return path.parts[0] == "tests" or path.stem.endswith("_test")
 
 

@@ -63,7 +63,7 @@ struct LayerSpec {
 
 struct ModelConfig {
   std::string name;
-  int32_t num_layers = 0;  // all decoder layers
+  int32_t num_layers = 0;                // all decoder layers
   std::vector<LayerSpec> linear_layers;  // at least one, layer_id strictly rising
 };
 
