@@ -14,7 +14,7 @@ namespace {
 constexpr double kWidth = 960.0;
 constexpr double kLeft = 86.0;
 constexpr double kRight = 24.0;
-constexpr double kTop = 78.0;
+constexpr double kTop = 92.0;
 constexpr double kPanelHeight = 150.0;
 constexpr double kPanelGap = 46.0;
 constexpr double kBottom = 62.0;
@@ -147,7 +147,7 @@ void draw_panel(std::string& svg, const Panel& panel, double top, double x_high,
                 bool last, const std::string& x_title) {
   double most = panel.high;
   for (const Point& point : panel.points) most = std::max(most, point.y);
-  const Axis axis = make_axis(most, 4, panel.whole);
+  const Axis axis = make_axis(most, 5, panel.whole);
   const double right = kWidth - kRight;
   const double bottom = top + kPanelHeight;
   auto x_of = [&](double x) { return kLeft + (right - kLeft) * (x / x_high); };
