@@ -1,0 +1,105 @@
+// The linestate command: one verb per file, each over the public headers.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "cli/check_verb.h"
+#include "cli/exit_codes.h"
+#include "cli/explain.h"
+#include "cli/info.h"
+#include "cli/replay.h"
+#include "linestate/version.h"
+
+namespace {
+
+using linestate::cli::CheckOptions;
+using linestate::cli::ExplainOptions;
+using linestate::cli::ReplayOptions;
+
+void add_replay_options(CLI::App& verb, ReplayOptions& options) {
+  verb.add_option("TRACE", options.trace, "JSON lines in the Mooncake format")->required();
+  verb.add_option("--model", options.model, "model preset, see `linestate info`");
+  verb.add_option("--layers", options.layers, "first N linear layers, 0 = all");
+  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--limit", options.limit, "first N requests of the trace, 0 = all");
+  verb.add_option("--tp-size", options.tp_size, "tensor parallel ranks");
+  verb.add_option("--tp-rank", options.tp_rank, "the rank to run, from 0");
+  verb.add_option("--state-dtype", options.state_dtype, "f32, bf16 or f16");
+  verb.add_option("--io-dtype", options.io_dtype, "bf16, f16 or f32");
+  verb.add_option("--prefill-budget", options.prefill_budget, "prefill tokens a step");
+  verb.add_option("--max-running", options.max_running, "requests that hold a slot at a time");
+  verb.add_option("--pool-bytes", options.pool_bytes, "memory of the state pool");
+  verb.add_option("--verify", options.verify, "fraction of requests checked against ref, 0 to 1");
+  verb.add_option("--profile", options.profile, "plain, correlated, slow, strong or mixed");
+  verb.add_option("--speed", options.speed, "factor on the trace's clock, 0 = as fast as possible");
+  verb.add_option("--threads", options.threads, "CPU threads, 0 = all");
+  verb.add_option("--kernel", options.kernel, "kernel of every operator, or auto");
+  verb.add_option("--seed", options.seed, "of activations, weights and the verified sample");
+  verb.add_flag("--json", options.json, "one JSON object instead of the table");
+  verb.add_option("--plot", options.plot, "SVG file to write at the end");
+}
+
+void add_check_options(CLI::App& verb, CheckOptions& options) {
+  verb.add_option("FILE", options.files, "safetensors files as in tests/golden")->required();
+  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--kernel", options.kernel, "kernel name, or auto");
+  verb.add_option("--threads", options.threads, "CPU threads, 0 = all");
+  verb.add_flag("--json", options.json, "one JSON object instead of the table");
+}
+
+void add_explain_options(CLI::App& verb, ExplainOptions& options) {
+  verb.add_option("--model", options.model, "model preset, see `linestate info`");
+  verb.add_option("--layers", options.layers, "first N linear layers, 0 = all");
+  verb.add_option("--op", options.op, "one operator, or all");
+  verb.add_option("--rows", options.rows, "rows of each kind");
+  verb.add_option("--tokens", options.tokens, "tokens of an extend row");
+  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--dtype", options.dtype, "of the token tensors: bf16, f16 or f32");
+  verb.add_option("--state-dtype", options.state_dtype, "f32, bf16 or f16");
+  verb.add_option("--kernel", options.kernel, "kernel name, or auto");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Linear-attention serving backends: replay traces, check golden vectors, explain kernels.",
+      "linestate");
+  app.set_version_flag("--version", std::string("linestate ") + linestate::version_string());
+  app.option_defaults()->always_capture_default();
+  app.require_subcommand(1);
+  ReplayOptions replay;
+  CheckOptions check;
+  ExplainOptions explain;
+  CLI::App* replay_verb = app.add_subcommand("replay", "run a request trace through the backends");
+  CLI::App* check_verb = app.add_subcommand("check", "golden vectors against the operators here");
+  CLI::App* explain_verb =
+      app.add_subcommand("explain", "which kernel serves a problem, and why not the others");
+  CLI::App* info_verb = app.add_subcommand("info", "version, build, devices, kernels, models");
+  add_replay_options(*replay_verb, replay);
+  add_check_options(*check_verb, check);
+  add_explain_options(*explain_verb, explain);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return linestate::cli::fail({linestate::StatusCode::kInvalidArgument, error.what()});
+  }
+  replay.max_running_given = replay_verb->count("--max-running") > 0;
+  replay.pool_bytes_given = replay_verb->count("--pool-bytes") > 0;
+  if (replay_verb->parsed()) return linestate::cli::run_replay_verb(replay);
+  if (check_verb->parsed()) return linestate::cli::run_check(check);
+  if (explain_verb->parsed()) return linestate::cli::run_explain(explain);
+  if (info_verb->parsed()) return linestate::cli::run_info();
+  return linestate::cli::kUsageExitCode;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {  // out of memory; the library itself never throws
+    return linestate::cli::fail({linestate::StatusCode::kInternal, error.what()});
+  }
+}

@@ -1,0 +1,108 @@
+#include "cli/replay/layer_stack.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace linestate::cli {
+namespace {
+
+ConstTensorView view_of(const testing::HostTensor& tensor) {
+  return tensor.defined() ? tensor.view() : ConstTensorView();
+}
+
+KdaLayerWeights kda_weights(const LayerStack& stack, int64_t index) {
+  const LayerWeightTensors& tensors = stack.weights[static_cast<size_t>(index)];
+  KdaLayerWeights weights;
+  weights.conv_weight = view_of(tensors.conv_weight);
+  weights.A_log = view_of(tensors.A_log);
+  weights.dt_bias = view_of(tensors.dt_bias);
+  if (stack.with_norm(index)) weights.norm_weight = view_of(tensors.norm_weight);
+  return weights;
+}
+
+LightningLayerWeights lightning_weights(const LayerStack& stack, int64_t index) {
+  const LayerWeightTensors& tensors = stack.weights[static_cast<size_t>(index)];
+  LightningLayerWeights weights;
+  weights.slopes = view_of(tensors.slopes);
+  if (stack.with_norm(index)) weights.norm_weight = view_of(tensors.norm_weight);
+  return weights;
+}
+
+bool has_kind(const ModelConfig& model, LayerKind kind) {
+  return std::any_of(model.linear_layers.begin(), model.linear_layers.end(),
+                     [&](const LayerSpec& layer) { return layer.kind == kind; });
+}
+
+}  // namespace
+
+Result<LayerStack> make_layer_stack(const ModelConfig& model, const StackOptions& options) {
+  Result<ModelConfig> local = shard_model(model, options.shard);
+  if (!local.ok()) return local.status();
+  LayerStack stack;
+  stack.model = std::move(local).value();
+  for (const LayerSpec& layer : model.linear_layers) {
+    Result<LayerActivations> activations =
+        make_activations(layer, options.shard, options.profile, options.seed);
+    if (!activations.ok()) return activations.status();
+    stack.activations.push_back(std::move(activations).value());
+    Result<LayerWeightTensors> weights =
+        make_weights(layer, model.num_layers, options.shard, options.profile, options.seed);
+    if (!weights.ok()) return weights.status();
+    stack.weights.push_back(std::move(weights).value());
+  }
+  return stack;
+}
+
+Result<LayerRunner> LayerRunner::create(const LayerStack& stack, const std::string& kernel,
+                                        int64_t max_tokens, const StatePool& pool,
+                                        const ExecContext& context) {
+  LayerRunner runner;
+  runner.stack_ = &stack;
+  runner.context_ = context;
+  KernelOptions options;
+  options.base = kernel;
+  int64_t bytes = 0;
+  if (has_kind(stack.model, LayerKind::kKda)) {
+    Result<KdaBackend> backend = KdaBackend::create(stack.model, options);
+    if (!backend.ok()) return backend.status();
+    Result<int64_t> need = backend->workspace_bytes(max_tokens, pool, context);
+    if (!need.ok()) return need.status();
+    bytes = std::max(bytes, *need);
+    runner.kda_ = std::move(backend).value();
+  }
+  if (has_kind(stack.model, LayerKind::kLightning)) {
+    Result<LightningBackend> backend = LightningBackend::create(stack.model, options);
+    if (!backend.ok()) return backend.status();
+    Result<int64_t> need = backend->workspace_bytes(max_tokens, pool, context);
+    if (!need.ok()) return need.status();
+    bytes = std::max(bytes, *need);
+    runner.lightning_ = std::move(backend).value();
+  }
+  runner.workspace_ = testing::HostTensor(DType::kU8, {std::max<int64_t>(bytes, 1)});
+  runner.context_.workspace = {runner.workspace_.data(), bytes};
+  return runner;
+}
+
+Status LayerRunner::forward(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
+                            const LayerBuffers& buffers) {
+  const bool norm = stack_->with_norm(index);
+  if (stack_->layer(index).kind == LayerKind::kKda) {
+    return kda_->forward(index, kda_weights(*stack_, index), metadata, pool, buffers.kda_io(norm),
+                         context_);
+  }
+  return lightning_->forward(index, lightning_weights(*stack_, index), metadata, pool,
+                             buffers.lightning_io(norm), context_);
+}
+
+std::vector<KernelChoice> LayerRunner::explain(int64_t index, const ForwardMetadata& metadata,
+                                               const StatePool& pool, const LayerBuffers& buffers) {
+  const bool norm = stack_->with_norm(index);
+  if (stack_->layer(index).kind == LayerKind::kKda) {
+    return kda_->explain(index, kda_weights(*stack_, index), metadata, pool, buffers.kda_io(norm),
+                         context_);
+  }
+  return lightning_->explain(index, lightning_weights(*stack_, index), metadata, pool,
+                             buffers.lightning_io(norm), context_);
+}
+
+}  // namespace linestate::cli

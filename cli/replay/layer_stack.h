@@ -1,0 +1,65 @@
+// The linear layers of a model with their weights, activations and backends: what a run, its
+// verification and `linestate explain` have in common.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/replay/layer_buffers.h"
+#include "cli/replay/profile.h"
+#include "linestate/backend.h"
+#include "linestate/model_config.h"
+
+namespace linestate::cli {
+
+struct StackOptions {
+  TpShard shard;
+  Profile profile = Profile::kMixed;
+  uint64_t seed = 0;
+};
+
+/// Weights and activation plans, shared by every LayerRunner over them.
+struct LayerStack {
+  ModelConfig model;  // this rank's part
+  std::vector<LayerActivations> activations;
+  std::vector<LayerWeightTensors> weights;
+
+  int64_t num_layers() const { return static_cast<int64_t>(model.linear_layers.size()); }
+  const LayerSpec& layer(int64_t index) const {
+    return model.linear_layers[static_cast<size_t>(index)];
+  }
+  /// False where the norm spans ranks: a single rank cannot apply it, so the layer ends before it.
+  bool with_norm(int64_t index) const { return !layer(index).norm_spans_ranks(); }
+};
+
+/// `model` is the whole model. Errors: kInvalidArgument when the shard does not divide it.
+Result<LayerStack> make_layer_stack(const ModelConfig& model, const StackOptions& options);
+
+/// Runs layers with one set of kernels and one workspace.
+class LayerRunner {
+ public:
+  /// `stack` must outlive the runner. `kernel` names the row of every operator ("auto", "ref").
+  /// Errors: as the backends' create and workspace_bytes.
+  static Result<LayerRunner> create(const LayerStack& stack, const std::string& kernel,
+                                    int64_t max_tokens, const StatePool& pool,
+                                    const ExecContext& context);
+
+  /// Layer `index` over a prepared batch; `buffers` hold its inputs.
+  Status forward(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
+                 const LayerBuffers& buffers);
+  std::vector<KernelChoice> explain(int64_t index, const ForwardMetadata& metadata,
+                                    const StatePool& pool, const LayerBuffers& buffers);
+  const ExecContext& context() const { return context_; }
+
+ private:
+  const LayerStack* stack_ = nullptr;
+  std::optional<KdaBackend> kda_;
+  std::optional<LightningBackend> lightning_;
+  testing::HostTensor workspace_;
+  ExecContext context_;
+};
+
+}  // namespace linestate::cli

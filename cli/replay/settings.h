@@ -1,0 +1,64 @@
+// Options of `linestate replay` as typed, and what they mean once checked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/replay/layer_stack.h"
+#include "cli/replay/trace.h"
+#include "linestate/model_config.h"
+#include "linestate/status.h"
+#include "linestate/tensor.h"
+
+namespace linestate::cli {
+
+struct ReplayOptions {
+  std::string trace;
+  std::string model = "tiny";
+  int64_t layers = 0;  // 0 = all linear layers
+  std::string device = "cpu";
+  int64_t limit = 0;  // 0 = the whole trace
+  int64_t tp_size = 1;
+  int64_t tp_rank = 0;
+  std::string state_dtype = "f32";
+  std::string io_dtype = "bf16";
+  int64_t prefill_budget = 2048;
+  int64_t max_running = 16;
+  bool max_running_given = false;
+  int64_t pool_bytes = 0;
+  bool pool_bytes_given = false;
+  double verify = 0.0;
+  std::string profile = "mixed";
+  double speed = 0.0;
+  int64_t threads = 0;  // 0 = all
+  std::string kernel = "auto";
+  int64_t seed = 0;
+  bool json = false;
+  std::string plot;  // empty = none
+};
+
+struct ReplaySettings {
+  ReplayOptions options;
+  ModelConfig model;  // whole model, first `layers` linear layers
+  StackOptions stack;
+  DType state_dtype = DType::kF32;
+  DType io_dtype = DType::kBF16;
+  int threads = 1;
+  std::vector<TraceRequest> trace;
+};
+
+/// f32, bf16 or f16. Errors: kInvalidArgument naming the option and the choices.
+Result<DType> parse_dtype(std::string_view option, std::string_view name);
+/// Known to any kernel table, or "auto". Errors: kNotFound listing the names.
+Status check_kernel_name(const std::string& name);
+/// The preset, cut to `layers`. Errors: kNotFound listing the presets, kInvalidArgument.
+Result<ModelConfig> resolve_model(const std::string& name, int64_t layers);
+/// Only "cpu" in this version.
+Status check_device(const std::string& device);
+
+/// Checks every option, then reads the trace. Errors name the option, what was expected, what came.
+Result<ReplaySettings> resolve_settings(const ReplayOptions& options);
+
+}  // namespace linestate::cli

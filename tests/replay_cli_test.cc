@@ -1,0 +1,345 @@
+// The built command from outside: exit codes, messages, files, signals.
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "testing/json.h"
+
+namespace linestate {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string read_file(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// A folder of this test's own, removed with what is in it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = ::testing::TempDir() + "replay_cli_XXXXXX";
+    path_ = mkdtemp(name.data()) == nullptr ? std::string() : name;
+  }
+  ~Folder() {
+    for (const std::string& name : files()) std::remove((path_ + "/" + name).c_str());
+    rmdir(path_.c_str());
+  }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  std::string write(const std::string& name, const std::string& content) const {
+    std::ofstream(file(name)) << content;
+    return file(name);
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    DIR* folder = opendir(path_.c_str());
+    if (folder == nullptr) return names;
+    while (const dirent* entry = readdir(folder)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+    }
+    closedir(folder);
+    return names;
+  }
+
+ private:
+  std::string path_;
+};
+
+struct Outcome {
+  int code = -1;  // 128 + signal when a signal ended it
+  std::string out;
+  std::string err;
+  double seconds = 0.0;
+};
+
+// Runs the command; after `signal_after` seconds (when > 0) sends `signal`.
+Outcome run(std::vector<std::string> args, int signal = 0, double signal_after = 0.0) {
+  const Folder folder;
+  const std::string out = folder.file("out");
+  const std::string err = folder.file("err");
+  args.insert(args.begin(), LINESTATE_COMMAND);
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
+    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  if (signal != 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(signal_after));
+    kill(child, signal);
+  }
+  const Clock::time_point start = Clock::now();
+  int status = 0;
+  waitpid(child, &status, 0);
+  Outcome outcome;
+  outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = read_file(out);
+  outcome.err = read_file(err);
+  return outcome;
+}
+
+std::string request(int64_t timestamp, int64_t input, int64_t output, const std::string& ids) {
+  std::ostringstream line;
+  line << "{\"timestamp\": " << timestamp << ", \"input_length\": " << input
+       << ", \"output_length\": " << output << ", \"hash_ids\": [" << ids << "]}\n";
+  return line.str();
+}
+
+std::string mini_trace() {
+  return request(0, 130, 5, "1") + request(20, 70, 9, "1") + request(40, 1, 3, "2") +
+         request(40, 200, 2, "3");
+}
+
+// "linestate: ..." on one line of stderr, nothing on stdout.
+void expect_error(const Outcome& outcome, int code, const std::string& says) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err.rfind("linestate: ", 0), 0u) << outcome.err;
+  EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
+  EXPECT_NE(outcome.err.find(says), std::string::npos) << outcome.err << "wanted: " << says;
+}
+
+TEST(ReplayCli, TableAndVerification) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  const Outcome outcome = run({"replay", trace, "--verify", "1.0", "--prefill-budget", "100"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"verified requests         4 of 4 (420 tokens)", "passed", "clean",
+                           "tokens per second", "bytes per slot", "worst state error"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+}
+
+TEST(ReplayCli, JsonForEveryPoolAndIoDtype) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  for (const char* io : {"bf16", "f16", "f32"}) {
+    for (const char* state : {"f32", "bf16", "f16"}) {
+      const Outcome outcome =
+          run({"replay", trace, "--verify", "1", "--json", "--io-dtype", io, "--state-dtype", state,
+               "--prefill-budget", "96", "--threads", "1"});
+      ASSERT_EQ(outcome.code, 0) << outcome.err;
+      EXPECT_EQ(outcome.err, "");
+      const auto json = testing::parse_json(outcome.out);
+      ASSERT_TRUE(json.ok()) << outcome.out;
+      const testing::Json* verification = json->find("verification");
+      ASSERT_NE(verification, nullptr);
+      EXPECT_EQ(verification->get_int("requests").value(), 4);
+      EXPECT_TRUE(verification->get_bool("passed").value());
+      EXPECT_GT(verification->find("output")->get_double("error").value(), 0.0);
+      EXPECT_EQ(json->get_string("device_status").value(), "");
+      EXPECT_EQ(verification->find("free_state_error") != nullptr, std::string(state) != "f32");
+    }
+  }
+}
+
+TEST(ReplayCli, EveryProfileVerifies) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  for (const char* profile : {"plain", "correlated", "slow", "strong", "mixed"}) {
+    const Outcome outcome =
+        run({"replay", trace, "--verify", "1", "--profile", profile, "--threads", "1"});
+    EXPECT_EQ(outcome.code, 0) << profile << ": " << outcome.err;
+  }
+}
+
+TEST(ReplayCli, BothRanksOfTwo) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  for (const char* rank : {"0", "1"}) {
+    const Outcome outcome =
+        run({"replay", trace, "--verify", "1", "--tp-size", "2", "--tp-rank", rank});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find(std::string("rank ") + rank + " of 2"), std::string::npos);
+  }
+  // One norm over all channels: a single rank ends before it and says so.
+  const Outcome spans =
+      run({"replay", trace, "--model", "minimax-01", "--layers", "1", "--limit", "1", "--tp-size",
+           "8", "--tp-rank", "3", "--verify", "1", "--max-running", "1"});
+  EXPECT_EQ(spans.code, 0) << spans.err;
+  EXPECT_NE(spans.out.find("layers run without norm   1"), std::string::npos) << spans.out;
+}
+
+TEST(ReplayCli, EveryPresetRuns) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", request(0, 40, 2, "1") + request(0, 3, 1, "2"));
+  for (const char* model : {"tiny", "kimi-linear", "kimi-k3", "glm-5.3-flash", "minimax-01",
+                            "ring-mini", "ring-flash"}) {
+    const Outcome outcome = run({"replay", trace, "--model", model, "--layers", "1", "--verify",
+                                 "1", "--max-running", "2", "--prefill-budget", "64"});
+    EXPECT_EQ(outcome.code, 0) << model << ": " << outcome.err;
+    EXPECT_NE(outcome.out.find("2 of 2"), std::string::npos) << model;
+  }
+}
+
+TEST(ReplayCli, TheTracesClock) {
+  const Folder folder;
+  const std::string trace =
+      folder.write("t.jsonl", request(0, 10, 2, "1") + request(600, 10, 2, "1"));
+  const Outcome outcome = run({"replay", trace, "--speed", "2", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = testing::parse_json(outcome.out);
+  ASSERT_TRUE(json.ok());
+  EXPECT_GE(json->get_double("wall_s").value(), 0.3);
+  EXPECT_EQ(json->get_string("queue_unit").value(), "s");
+}
+
+TEST(ReplayCli, UsageErrors) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  const struct {
+    std::vector<std::string> args;
+    const char* says;
+  } cases[] = {
+      {{"replay"}, "TRACE"},
+      {{"replay", folder.file("absent.jsonl")}, "absent.jsonl: No such file"},
+      {{"replay", trace, "--model", "huge"}, "tiny, kimi-linear, kimi-k3"},
+      {{"replay", trace, "--state-dtype", "int8"}, "--state-dtype: expected f32, bf16 or f16"},
+      {{"replay", trace, "--io-dtype", "f64"}, "--io-dtype: expected f32, bf16 or f16, got f64"},
+      {{"replay", trace, "--profile", "odd"}, "--profile: expected plain, correlated"},
+      {{"replay", trace, "--kernel", "fast"}, "--kernel: expected one of auto, cpu, ref"},
+      {{"replay", trace, "--device", "tpu"}, "--device: expected cpu"},
+      {{"replay", trace, "--limit", "-1"}, "--limit: expected 0 to"},
+      {{"replay", trace, "--layers", "6"}, "--layers: expected at most 5 for tiny, got 6"},
+      {{"replay", trace, "--layers", "x"}, "--layers"},
+      {{"replay", trace, "--prefill-budget", "0"}, "--prefill-budget: expected 1 to"},
+      {{"replay", trace, "--max-running", "-3"}, "--max-running: expected 1 to"},
+      {{"replay", trace, "--verify", "1.5"}, "--verify: expected a fraction from 0 to 1, got 1.5"},
+      {{"replay", trace, "--verify", "nan"}, "--verify: expected"},
+      {{"replay", trace, "--speed", "-1"}, "--speed: expected"},
+      {{"replay", trace, "--threads", "-2"}, "--threads: expected"},
+      {{"replay", trace, "--tp-size", "3"}, "--tp-size 3: "},
+      {{"replay", trace, "--tp-size", "2", "--tp-rank", "2"}, "--tp-rank: expected 0 to 1, got 2"},
+      {{"replay", trace, "--pool-bytes", "1000"}, "one slot of tiny takes 271360 bytes"},
+      {{"replay", trace, "--pool-bytes", "300000", "--max-running", "2"},
+       "2 slots need 542720 bytes"},
+      {{"replay", trace, "--model", "kimi-k3", "--max-running", "1000000"}, "bytes of memory"},
+      {{"replay", trace, "--plot", folder.file("absent/x.svg")}, "absent/x.svg: No such file"},
+      {{"replay", trace, "--frobnicate"}, "--frobnicate"},
+      {{"explain", "--op", "softmax"}, "--op: expected one of all, "},
+      {{"explain", "--rows", "0"}, "--rows: expected 1 to"},
+      {{}, "subcommand"},
+  };
+  for (const auto& c : cases) expect_error(run(c.args), 2, c.says);
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"t.jsonl"}) << "errors leave no files";
+}
+
+TEST(ReplayCli, BrokenLineIsNamed) {
+  const Folder folder;
+  const std::string trace = folder.write(
+      "t.jsonl", mini_trace() +
+                     "{\"timestamp\": 50, \"input_length\": 600, \"output_length\": 1, "
+                     "\"hash_ids\": [1]}\n");
+  expect_error(run({"replay", trace, "--plot", folder.file("p.svg")}), 2,
+               "t.jsonl:5: hash_ids: expected 2 ids for 600 input tokens, got 1");
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"t.jsonl"});
+}
+
+TEST(ReplayCli, PlotIsWrittenWhole) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  const std::string plot = folder.file("p.svg");
+  const Outcome outcome = run({"replay", trace, "--plot", plot});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string svg = read_file(plot);
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+  EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
+  EXPECT_EQ(folder.files().size(), 2u);
+}
+
+TEST(ReplayCli, InterruptEndsInTimeAndWritesNothing) {
+  const Folder folder;
+  std::string lines;
+  for (int i = 0; i < 50; ++i) lines += request(0, 5000, 500, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10");
+  const std::string trace = folder.write("t.jsonl", lines);
+  // A model with small layers, one whose single calls take long, and one that waits.
+  const std::vector<std::vector<std::string>> runs = {
+      {"replay", trace, "--verify", "1"},
+      {"replay", trace, "--model", "kimi-linear", "--verify", "1", "--max-running", "2"},
+  };
+  for (const std::vector<std::string>& base : runs) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+      std::vector<std::string> args = base;
+      args.insert(args.end(), {"--plot", folder.file("p.svg")});
+      const Outcome outcome = run(args, signal, 1.0);
+      EXPECT_EQ(outcome.code, 130) << outcome.err;
+      EXPECT_LT(outcome.seconds, 5.0);
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_NE(outcome.err.find("interrupted after 0 of 50 requests; nothing was written"),
+                std::string::npos)
+          << outcome.err;
+      EXPECT_EQ(folder.files(), std::vector<std::string>{"t.jsonl"});
+    }
+  }
+}
+
+TEST(ReplayCli, InterruptWhileWaiting) {
+  const Folder folder;
+  const std::string trace =
+      folder.write("t.jsonl", request(0, 10, 1, "1") + request(3600000, 10, 1, "1"));
+  const Outcome outcome = run({"replay", trace, "--speed", "1"}, SIGINT, 1.0);
+  EXPECT_EQ(outcome.code, 130);
+  EXPECT_LT(outcome.seconds, 1.0);
+  EXPECT_NE(outcome.err.find("interrupted after 1 of 2 requests"), std::string::npos)
+      << outcome.err;
+}
+
+TEST(ReplayCli, SameSeedSameErrorsWhateverTheThreads) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  std::string first;
+  for (const char* threads : {"1", "2", "3"}) {
+    const Outcome outcome = run({"replay", trace, "--verify", "1", "--json", "--threads", threads});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const auto json = testing::parse_json(outcome.out);
+    ASSERT_TRUE(json.ok());
+    const std::string verification = testing::dump_json(*json->find("verification"));
+    if (first.empty()) first = verification;
+    EXPECT_EQ(verification, first);
+  }
+}
+
+TEST(ReplayCli, ExplainNamesAKernelPerOperator) {
+  const Outcome outcome = run({"explain", "--model", "tiny"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* op : {"causal_conv1d_prefill: cpu", "causal_conv1d_update: cpu",
+                         "kda_prefill: cpu", "kda_decode: cpu", "lightning_prefill: cpu",
+                         "lightning_decode: cpu", "gated_rms_norm: cpu", "group_rms_norm: cpu"}) {
+    EXPECT_NE(outcome.out.find(op), std::string::npos) << op << "\n" << outcome.out;
+  }
+  const Outcome one = run({"explain", "--op", "kda_decode", "--kernel", "ref"});
+  EXPECT_NE(one.out.find("kda_decode: ref"), std::string::npos) << one.out;
+  EXPECT_EQ(one.out.find("kda_prefill"), std::string::npos);
+}
+
+TEST(ReplayCli, InfoListsBuildKernelsAndModels) {
+  const Outcome outcome = run({"info"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"linestate ", "build: ", "kda_prefill", "kimi-k3", "271 360"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part;
+  }
+}
+
+}  // namespace
+}  // namespace linestate
