@@ -16,33 +16,42 @@ struct ChannelRange {
   int64_t size() const { return end - begin; }
 };
 
-/// `window` [P, channels, W-1] at `slot` becomes the last W-1 of (old window ++ inputs), for any
-/// number of inputs including 0. Input i is x[token_at(i)], x [.., channels]; bits are kept when
-/// the dtypes are equal, and an f32 window holds 16-bit inputs exactly. `fresh` selects zeros for
-/// the old window.
+/// `window` [P, channels, W-1] at slot `to` becomes the last W-1 of (window at slot `from` ++
+/// inputs), for any number of inputs including 0. Input i is x[token_at(i)], x [.., channels]; bits
+/// are kept when the dtypes are equal, and an f32 window holds 16-bit inputs exactly. `fresh`
+/// selects zeros for the old window.
 template <typename TokenAt>
-void advance_window(const TensorView& window, int64_t slot, bool fresh, const ConstTensorView& x,
-                    int64_t inputs, ChannelRange channels, const TokenAt& token_at) {
-  if (inputs == 0 && !fresh) return;
+void write_window(const TensorView& window, int64_t from, int64_t to, bool fresh,
+                  const ConstTensorView& x, int64_t inputs, ChannelRange channels,
+                  const TokenAt& token_at) {
   const int64_t tail = window.shape[2];
-  const auto place = [&](int64_t j) {
+  const auto place = [&](int64_t slot, int64_t j) {
     return Run{window.data, window.dtype, offset_of(window, slot, channels.begin, j),
                window.stride[1]};
   };
-  // Places fill from the oldest up, and each reads one at or above itself: nothing is lost.
+  // Places fill from the oldest up, and each reads one at or above itself: nothing is lost when
+  // the slots are one.
   for (int64_t j = 0; j < tail; ++j) {
     const int64_t source = inputs + j;  // index into old window ++ inputs
     if (source >= tail) {
       const ConstRun input{x.data, x.dtype, offset_of(x, token_at(source - tail), channels.begin),
                            x.stride[1]};
-      copy_run(place(j), input, channels.size());
+      copy_run(place(to, j), input, channels.size());
     } else if (fresh) {
-      zero_run(place(j), channels.size());
+      zero_run(place(to, j), channels.size());
     } else {
-      const Run old = place(source);
-      copy_run(place(j), {old.data, old.dtype, old.offset, old.stride}, channels.size());
+      const Run old = place(from, source);
+      copy_run(place(to, j), {old.data, old.dtype, old.offset, old.stride}, channels.size());
     }
   }
+}
+
+/// write_window in place.
+template <typename TokenAt>
+void advance_window(const TensorView& window, int64_t slot, bool fresh, const ConstTensorView& x,
+                    int64_t inputs, ChannelRange channels, const TokenAt& token_at) {
+  if (inputs == 0 && !fresh) return;
+  write_window(window, slot, slot, fresh, x, inputs, channels, token_at);
 }
 
 }  // namespace linestate

@@ -77,8 +77,9 @@ Status check_snapshots_apart(const SnapshotPlan& plan, const char* output_name,
 int64_t RowSnapshots::taken_after(int64_t m) const {
   if (!row_.live || load_index(plan_.row, m) != row_index_) return kNone;
   if (!wanted(plan_, m, num_slots_)) return kNone;
-  const int64_t tokens = load_index(plan_.position, m) - row_.start;
-  return tokens > 0 && tokens <= reach_ ? tokens : kNone;
+  const int64_t position = load_index(plan_.position, m);
+  const bool reached = position > row_.start && position - row_.start <= reach_;
+  return reached ? position - row_.start : kNone;
 }
 
 int64_t RowSnapshots::next(int64_t done) const {
