@@ -8,7 +8,7 @@
 
 #include "base/row_access.h"
 #include "linestate/ops/causal_conv1d.h"
-#include "ops/causal_conv1d/conv_window.h"
+#include "ops/common/conv_window.h"
 
 namespace linestate {
 

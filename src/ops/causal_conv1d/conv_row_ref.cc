@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/causal_conv1d/conv_window.h"
+#include "ops/common/conv_window.h"
 
 namespace linestate {
 namespace {
