@@ -28,10 +28,22 @@ struct DeferredSlotWork {
   bool empty() const { return clear.empty() && copy.empty(); }
 };
 
+/// A state to keep: after exactly `position` tokens of row `row`, in slot `slot`.
+struct SnapshotRequest {
+  int32_t row = 0;          // index into ForwardBatch::rows
+  int64_t position = 0;     // absolute: start < position <= start + the row's valid tokens
+  int32_t slot = kPadSlot;  // no row's slot; outside [0, P) = not wanted
+};
+
 struct ForwardBatch {
   std::span<const Row> rows;   // rows of one kind contiguous, kinds in any order; empty = idle
   int64_t token_capacity = 0;  // tokens of the caller's tensors, >= sum of rows' tokens; 0 = sum
   DeferredSlotWork pre;
+  /// Parents of the verify rows' tokens, in batch order (ops/draft_tree.h); empty = chains.
+  std::span<const int32_t> parent;
+  /// States to keep, at most one a destination. Of extend and decode rows forward() takes them, of
+  /// verify rows commit() takes those that the accepted path reaches.
+  std::span<const SnapshotRequest> snapshots;
 };
 
 /// Rows [row_begin, row_end) of one kind and their tokens [token_begin, token_end).
@@ -43,12 +55,24 @@ struct Segment {
   int64_t token_begin = 0;
   int64_t token_end = 0;
   RowTensors rows;
+  ConstTensorView parent;  // verify: [tokens] i32; undefined = chains
+  SnapshotPlan snapshots;  // of this segment's rows, counted from row_begin; undefined = none
+  TensorView taken;        // [M] u8, what commit reports for `snapshots`; undefined = none
+};
+
+/// Room of a ForwardMetadata.
+struct ForwardCapacity {
+  int64_t rows = 0;           // >= 1
+  int64_t verify_tokens = 0;  // tokens of verify rows in batches that pass `parent`
+  int64_t snapshots = 0;      // snapshot requests
 };
 
 class ForwardMetadata {
  public:
-  /// Buffers for batches of up to max_rows rows. Two objects are independent: two batches may be
+  /// Buffers for batches of up to this size. Two objects are independent: two batches may be
   /// alive at once. Errors: kInvalidArgument, kResourceExhausted.
+  static Result<ForwardMetadata> create(const ForwardCapacity& capacity, Device device = {});
+  /// Rows only: drafts are chains, no snapshots.
   static Result<ForwardMetadata> create(int64_t max_rows, Device device = {});
 
   ForwardMetadata(ForwardMetadata&&) noexcept;
@@ -59,7 +83,8 @@ class ForwardMetadata {
   /// place. On error nothing has happened: pool and metadata are as before.
   /// Errors: kInvalidArgument naming the row and field (kinds not contiguous, a decode row without
   /// exactly one token, negative or too many tokens, num_valid > tokens, duplicate live slots,
-  /// deferred work without extend rows or on bad slots).
+  /// bad parents, a snapshot position outside its row, deferred work without extend rows or on bad
+  /// slots).
   Status prepare(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
 
   int64_t num_rows() const;        // rows of the batch, padding included
@@ -69,6 +94,13 @@ class ForwardMetadata {
   int64_t num_decodes() const;     // decode rows
   int64_t num_prefill_tokens() const;
   bool idle() const { return num_rows() == 0; }
+
+  /// Whether ForwardBatch::snapshots[i] was taken: of an extend or decode row true once forward()
+  /// ran, of a verify row what commit() reported. REQUIRES: i < the requests of the batch.
+  bool snapshot_taken(size_t i) const;
+
+  /// The segment of a kind, or null.
+  const Segment* find_segment(RowKind kind) const;
 
   /// Segments in batch order, at most one a kind; empty for an idle batch. Tokens
   /// [num_tokens(), token_capacity()) belong to no segment: their output is zero.

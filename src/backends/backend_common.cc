@@ -4,7 +4,7 @@
 
 #include "base/message.h"
 #include "base/row_access.h"
-#include "state/state_layout.h"
+#include "ops/draft_tree/draft_path.h"
 
 namespace linestate {
 
@@ -13,6 +13,15 @@ std::string_view pick_kernel(std::string_view call, std::string_view phase, std:
     if (!name.empty()) return name;
   }
   return kAutoKernel;
+}
+
+const std::string& phase_option(const KernelOptions& options, RowKind kind) {
+  if (kind == RowKind::kDecode) return options.decode;
+  return kind == RowKind::kVerify ? options.verify : options.prefill;
+}
+
+TensorView record_tokens(const TensorView& tensor, int64_t tokens) {
+  return tensor.defined() && tensor.shape[0] >= tokens ? tensor.slice(0, 0, tokens) : tensor;
 }
 
 namespace {
@@ -94,6 +103,12 @@ void zero_unreal_tokens(const Segment& segment, int64_t num_slots, const TensorV
   for (int64_t n = 0; n < segment.row_end - segment.row_begin; ++n) {
     const RowInfo row = read_prefill_row(segment.rows, n, num_slots);
     zero_fill(out.slice(0, row.token_begin + row.valid, row.token_begin + row.tokens), 0, 0);
+    if (segment.kind != RowKind::kVerify || !segment.parent.defined()) continue;
+    const DraftTree tree(segment.parent, row);
+    for (int64_t i = 0; i < tree.nodes(); ++i) {
+      const int64_t t = row.token_begin + i;
+      if (tree.inert(i)) zero_fill(out.slice(0, t, t + 1), 0, 0);
+    }
   }
 }
 

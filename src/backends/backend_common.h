@@ -12,6 +12,9 @@ namespace linestate {
 /// Precedence of kernel names: call > phase > base > auto. Empty means not set.
 std::string_view pick_kernel(std::string_view call, std::string_view phase, std::string_view base);
 
+/// The option that names the attention kernel of rows of this kind.
+const std::string& phase_option(const KernelOptions& options, RowKind kind);
+
 /// The model's layer behind a pool layer: index in range, of this kind, and the pool holds exactly
 /// what the layer needs. Null `layer` is never returned with an ok status.
 Status find_layer(const ModelConfig& model, LayerKind kind, const StatePool& pool,
@@ -23,9 +26,14 @@ ExecContext with_workspace_behind(const ExecContext& context, int64_t used);
 /// Zero output for the tokens no operator covers: pad rows and the capacity behind the rows.
 void zero_uncovered_tokens(const ForwardMetadata& metadata, const TensorView& out);
 
-/// Zero output for a segment's tokens that are not real: padding slots, and tokens at and beyond
-/// num_valid. A norm cannot know them: it would make NaN of a zero and an unread gate.
+/// Zero output for a segment's tokens that are not real: padding slots, tokens at and beyond
+/// num_valid, and inert nodes of draft trees. A norm cannot know them: it would make NaN of a zero
+/// and an unread gate.
 void zero_unreal_tokens(const Segment& segment, int64_t num_slots, const TensorView& out);
+
+/// The first tokens of a record tensor; one that is too small stays as it is, and its operator
+/// refuses it by name.
+TensorView record_tokens(const TensorView& tensor, int64_t tokens);
 
 /// A segment's tokens of a [T, ...] tensor; undefined stays undefined.
 template <typename View>

@@ -11,9 +11,9 @@ namespace {
 
 struct SegmentPlan {
   Segment segment;
-  bool decode = false;
   bool norm = false;
   LightningParams attention;
+  LightningRecord record;  // verify
   GroupRmsNormParams group_norm;
 };
 
@@ -22,8 +22,8 @@ struct Names {
   std::string_view norm;
 };
 
-Names names_for(const KernelOptions& options, std::string_view call, bool decode) {
-  return {pick_kernel(call, decode ? options.decode : options.prefill, options.base),
+Names names_for(const KernelOptions& options, std::string_view call, RowKind kind) {
+  return {pick_kernel(call, phase_option(options, kind), options.base),
           pick_kernel(call, options.norm, options.base)};
 }
 
@@ -95,13 +95,16 @@ Status check_mergeable(const LightningLayerIo& io) {
   return {};
 }
 
+LightningRecord record_of(const LightningRecord& record, int64_t tokens) {
+  return {record_tokens(record.k, tokens), record_tokens(record.v, tokens)};
+}
+
 SegmentPlan plan_segment(const LayerSpec& layer, const Segment& segment,
                          const LightningLayerWeights& weights, const StatePool& pool,
                          int64_t pool_layer, const LightningLayerIo& io,
                          const TensorView& attention_out) {
   SegmentPlan plan;
   plan.segment = segment;
-  plan.decode = segment.kind == RowKind::kDecode;
   plan.norm = weights.norm_weight.defined();
   plan.attention.rows = segment.rows;
   plan.attention.q = segment_tokens(io.q, segment);
@@ -112,6 +115,11 @@ SegmentPlan plan_segment(const LayerSpec& layer, const Segment& segment,
   plan.attention.state = pool.recurrent(pool_layer);
   plan.attention.out = segment_tokens(plan.norm ? attention_out : io.out, segment);
   plan.attention.layer = layer.layer_id;
+  if (segment.kind == RowKind::kVerify) {
+    plan.record = record_of(io.record, segment.token_end - segment.token_begin);
+  } else {
+    plan.attention.snapshots = segment.snapshots;
+  }
   if (!plan.norm) return plan;
   plan.group_norm.x = merge_heads(plan.attention.out);
   plan.group_norm.gate = merge_heads(segment_tokens(io.gate, segment));
@@ -122,16 +130,51 @@ SegmentPlan plan_segment(const LayerSpec& layer, const Segment& segment,
   return plan;
 }
 
+// Checks and selects every operator of the segment.
 Result<int64_t> scratch_bytes(const SegmentPlan& plan, const Names& names,
                               const ExecContext& context) {
-  return plan.decode ? lightning_decode_workspace_bytes(plan.attention, context, names.attention)
-                     : lightning_prefill_workspace_bytes(plan.attention, context, names.attention);
+  if (plan.norm) {
+    LINESTATE_RETURN_IF_ERROR(
+        choice_status(explain_group_rms_norm(plan.group_norm, context, names.norm)));
+  }
+  switch (plan.segment.kind) {
+    case RowKind::kDecode:
+      return lightning_decode_workspace_bytes(plan.attention, context, names.attention);
+    case RowKind::kVerify:
+      return lightning_verify_workspace_bytes({plan.attention, plan.segment.parent, plan.record},
+                                              context, names.attention);
+    default:
+      return lightning_prefill_workspace_bytes(plan.attention, context, names.attention);
+  }
+}
+
+Status run_attention(const SegmentPlan& plan, const Names& names, const ExecContext& context) {
+  switch (plan.segment.kind) {
+    case RowKind::kDecode:
+      return lightning_decode(plan.attention, context, names.attention);
+    case RowKind::kVerify:
+      return lightning_verify({plan.attention, plan.segment.parent, plan.record}, context,
+                              names.attention);
+    default:
+      return lightning_prefill(plan.attention, context, names.attention);
+  }
+}
+
+KernelChoice explain_attention(const SegmentPlan& plan, const Names& names,
+                               const ExecContext& context) {
+  switch (plan.segment.kind) {
+    case RowKind::kDecode:
+      return explain_lightning_decode(plan.attention, context, names.attention);
+    case RowKind::kVerify:
+      return explain_lightning_verify({plan.attention, plan.segment.parent, plan.record}, context,
+                                      names.attention);
+    default:
+      return explain_lightning_prefill(plan.attention, context, names.attention);
+  }
 }
 
 Status run_segment(const SegmentPlan& plan, const Names& names, const ExecContext& context) {
-  LINESTATE_RETURN_IF_ERROR(plan.decode
-                                ? lightning_decode(plan.attention, context, names.attention)
-                                : lightning_prefill(plan.attention, context, names.attention));
+  LINESTATE_RETURN_IF_ERROR(run_attention(plan, names, context));
   if (!plan.norm) return {};
   LINESTATE_RETURN_IF_ERROR(group_rms_norm(plan.group_norm, context, names.norm));
   zero_unreal_tokens(plan.segment, plan.attention.state.shape[0], plan.group_norm.out);
@@ -159,13 +202,26 @@ Result<ForwardPlan> plan_forward(const ModelConfig& model, int64_t pool_layer,
   LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan.buffer_bytes));
   for (const Segment& segment : metadata.segments()) {
     if (segment.kind == RowKind::kPad) continue;
-    if (segment.kind == RowKind::kVerify) {
-      return Status(StatusCode::kUnsupported, "rows: verify rows are not in this version");
-    }
     plan.segments.push_back(
         plan_segment(*layer, segment, weights, pool, pool_layer, io, attention_out));
   }
   return plan;
+}
+
+LightningCommitParams commit_params(const LayerSpec& layer, const Segment& segment,
+                                    const LightningLayerWeights& weights, const StatePool& pool,
+                                    int64_t pool_layer, const LightningCommitIo& io) {
+  LightningCommitParams params;
+  params.rows = segment.rows;
+  params.parent = segment.parent;
+  params.accepted_node = io.accepted_node;
+  params.record = record_of(io.record, segment.token_end - segment.token_begin);
+  params.slopes = weights.slopes;
+  params.state = pool.recurrent(pool_layer);
+  params.snapshots = segment.snapshots;
+  params.taken = segment.taken;
+  params.layer = layer.layer_id;
+  return params;
 }
 
 }  // namespace
@@ -200,18 +256,25 @@ Result<int64_t> LightningBackend::workspace_bytes(int64_t max_tokens, const Stat
     LightningLayerIo io;
     io.out = TensorView(nullptr, DType::kF32, {0, heads, dim});
     io.q = io.k = io.v = io.out;
-    for (const bool decode : {false, true}) {
-      Segment segment;
-      segment.kind = decode ? RowKind::kDecode : RowKind::kExtend;
-      segment.rows = empty_rows();
+    io.record = {io.out, io.out};
+    Segment segment;
+    segment.rows = empty_rows();
+    for (const RowKind kind : {RowKind::kExtend, RowKind::kDecode, RowKind::kVerify}) {
+      segment.kind = kind;
       const SegmentPlan plan = plan_segment(*layer, segment, weights, pool, index, io, {});
       const Result<int64_t> scratch =
-          scratch_bytes(plan, names_for(options_, kernel, decode), context);
+          scratch_bytes(plan, names_for(options_, kernel, kind), context);
       if (!scratch.ok()) return scratch.status();
       int64_t buffers = 0;
       take_attention_out(*layer, max_tokens, true, nullptr, buffers);
       most = std::max(most, buffers + *scratch);
     }
+    const LightningCommitIo commit{io.record, empty_rows().slot};
+    const Result<int64_t> scratch = lightning_commit_workspace_bytes(
+        commit_params(*layer, segment, weights, pool, index, commit), context,
+        pick_kernel(kernel, options_.verify, options_.base));
+    if (!scratch.ok()) return scratch.status();
+    most = std::max(most, *scratch);
   }
   return most;
 }
@@ -225,20 +288,29 @@ Status LightningBackend::forward(int64_t pool_layer, const LightningLayerWeights
   if (!plan.ok()) return plan.status();
   const ExecContext inner = with_workspace_behind(context, plan->buffer_bytes);
   for (const SegmentPlan& segment : plan->segments) {
-    const Names names = names_for(options_, kernel, segment.decode);
+    const Names names = names_for(options_, kernel, segment.segment.kind);
     const Result<int64_t> scratch = scratch_bytes(segment, names, inner);
     if (!scratch.ok()) return scratch.status();
     LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan->buffer_bytes + *scratch));
-    if (!segment.norm) continue;
-    LINESTATE_RETURN_IF_ERROR(
-        choice_status(explain_group_rms_norm(segment.group_norm, inner, names.norm)));
   }
   zero_uncovered_tokens(metadata, io.out);
   for (const SegmentPlan& segment : plan->segments) {
     LINESTATE_RETURN_IF_ERROR(
-        run_segment(segment, names_for(options_, kernel, segment.decode), inner));
+        run_segment(segment, names_for(options_, kernel, segment.segment.kind), inner));
   }
   return {};
+}
+
+Status LightningBackend::commit(int64_t pool_layer, const LightningLayerWeights& weights,
+                                const ForwardMetadata& metadata, const StatePool& pool,
+                                const LightningCommitIo& io, const ExecContext& context,
+                                std::string_view kernel) const {
+  const LayerSpec* layer = nullptr;
+  LINESTATE_RETURN_IF_ERROR(find_layer(model_, LayerKind::kLightning, pool, pool_layer, &layer));
+  const Segment* segment = metadata.find_segment(RowKind::kVerify);
+  if (segment == nullptr) return invalid_argument("metadata: expected a batch with verify rows");
+  return lightning_commit(commit_params(*layer, *segment, weights, pool, pool_layer, io), context,
+                          pick_kernel(kernel, options_.verify, options_.base));
 }
 
 std::vector<KernelChoice> LightningBackend::explain(
@@ -251,10 +323,8 @@ std::vector<KernelChoice> LightningBackend::explain(
   const ExecContext inner = with_workspace_behind(context, plan->buffer_bytes);
   std::vector<KernelChoice> choices;
   for (const SegmentPlan& segment : plan->segments) {
-    const Names names = names_for(options_, kernel, segment.decode);
-    choices.push_back(segment.decode
-                          ? explain_lightning_decode(segment.attention, inner, names.attention)
-                          : explain_lightning_prefill(segment.attention, inner, names.attention));
+    const Names names = names_for(options_, kernel, segment.segment.kind);
+    choices.push_back(explain_attention(segment, names, inner));
     if (segment.norm) {
       choices.push_back(explain_group_rms_norm(segment.group_norm, inner, names.norm));
     }
