@@ -44,7 +44,7 @@ struct ForwardMetadata::Impl {
   }
 
   void view_rows();
-  void fill(const ForwardBatch& batch);
+  void fill(const ForwardBatch& batch, int64_t num_slots);
   void add_segments(const ForwardBatch& batch);
 };
 
@@ -55,14 +55,15 @@ void ForwardMetadata::Impl::view_rows() {
   rows.num_valid = ConstTensorView(num_valid.data(), DType::kI32, {num_rows});
 }
 
-void ForwardMetadata::Impl::fill(const ForwardBatch& batch) {
+void ForwardMetadata::Impl::fill(const ForwardBatch& batch, int64_t num_slots) {
   num_rows = static_cast<int64_t>(batch.rows.size());
   num_prefills = num_decodes = num_prefill_tokens = 0;
   int64_t token = 0;
   query_start_loc[0] = 0;
   for (size_t n = 0; n < batch.rows.size(); ++n) {
     const Row& row = batch.rows[n];
-    slot[n] = row.kind == RowKind::kPad ? kPadSlot : row.slot;
+    const bool pad = row.kind == RowKind::kPad;
+    slot[n] = pad ? kPadSlot : physical_slot(batch, row.slot, num_slots);
     start[n] = row.start;
     num_valid[n] = row.num_valid < 0 ? row.tokens : row.num_valid;
     token += row.tokens;
@@ -131,7 +132,7 @@ Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool
   }
   LINESTATE_RETURN_IF_ERROR(check_batch(batch, impl_->max_rows, pool.num_slots()));
 
-  const DeferredSlotWork& pre = batch.pre;
+  const DeferredSlotWork pre = physical_work(batch, pool.num_slots());
   if (!pre.clear.empty()) {
     StateClearParams clear;
     clear.planes = pool.planes();
@@ -151,7 +152,7 @@ Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool
     copy.dst_slots = pairs.select(1, 1);
     LINESTATE_RETURN_IF_ERROR(state_copy(copy, context));
   }
-  impl_->fill(batch);
+  impl_->fill(batch, pool.num_slots());
   return {};
 }
 
