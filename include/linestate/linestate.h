@@ -17,6 +17,7 @@
 #include "linestate/ops/norm.h"
 #include "linestate/ops/replay_ring.h"
 #include "linestate/ops/state_ops.h"
+#include "linestate/prefix_cache.h"
 #include "linestate/rows.h"
 #include "linestate/state_pool.h"
 #include "linestate/status.h"
