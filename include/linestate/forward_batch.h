@@ -44,6 +44,11 @@ struct ForwardBatch {
   /// States to keep, at most one a destination. Of extend and decode rows forward() takes them, of
   /// verify rows commit() takes those that the accepted path reaches.
   std::span<const SnapshotRequest> snapshots;
+  /// Virtual to physical: [num_virtual] i32 | i64 of pool slots, read once by prepare(). When it is
+  /// given, every id of the batch, in `rows`, `pre` and `snapshots`, is virtual, and operators see
+  /// slot_table[id] only. A row whose id lies outside the table, or whose entry lies outside
+  /// [0, P), is padding; slot work on such an id is refused. Undefined: ids are pool slots.
+  ConstTensorView slot_table;
 };
 
 /// Rows [row_begin, row_end) of one kind and their tokens [token_begin, token_end).
@@ -82,9 +87,9 @@ class ForwardMetadata {
   /// Checks the batch, then runs its deferred slot work on `pool`, then refills the buffers in
   /// place. On error nothing has happened: pool and metadata are as before.
   /// Errors: kInvalidArgument naming the row and field (kinds not contiguous, a decode row without
-  /// exactly one token, negative or too many tokens, num_valid > tokens, duplicate live slots,
-  /// bad parents, a snapshot position outside its row, deferred work without extend rows or on bad
-  /// slots).
+  /// exactly one token, negative or too many tokens, num_valid > tokens, duplicate live slots
+  /// after translation, bad parents, a snapshot position outside its row, deferred work without
+  /// extend rows or on bad slots, a bad slot table, more than the capacity).
   Status prepare(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
 
   int64_t num_rows() const;        // rows of the batch, padding included
@@ -105,7 +110,8 @@ class ForwardMetadata {
   /// Segments in batch order, at most one a kind; empty for an idle batch. Tokens
   /// [num_tokens(), token_capacity()) belong to no segment: their output is zero.
   std::span<const Segment> segments() const;
-  /// The whole batch: slot [N] i32, query_start_loc [N+1] i64, start [N] i64, num_valid [N] i32.
+  /// The whole batch: slot [N] i32 (translated), query_start_loc [N+1] i64, start [N] i64,
+  /// num_valid [N] i32.
   const RowTensors& rows() const;
 
  private:

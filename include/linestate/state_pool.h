@@ -104,6 +104,16 @@ class StatePool {
   int64_t free_slots() const;       // allocatable now
   int64_t in_flight_slots() const;  // retired, event pending
 
+  /// Records that `slot` holds the state after exactly `position` tokens. allocate, free, retire
+  /// and release_memory forget it; whoever advances the slot with an operator calls clear_snapshot.
+  /// Errors: kInvalidArgument (slot not allocated, position < 1).
+  Status mark_snapshot(int32_t slot, int64_t position);
+  /// Forgets the mark; harmless without one. Errors: kInvalidArgument (slot not allocated).
+  Status clear_snapshot(int32_t slot);
+  /// Tokens the snapshot in `slot` stands for. Errors: kInvalidArgument (slot outside [0, P)),
+  /// kFailedPrecondition (the slot holds no snapshot).
+  Result<int64_t> snapshot_position(int32_t slot) const;
+
   /// Gives the memory back (created pools only) and makes every slot's content undefined.
   /// Slots stay allocated. Errors: kFailedPrecondition when adopted or already released.
   Status release_memory();

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/element.h"
 #include "base/message.h"
+#include "batch/check_speculation.h"
 
 namespace linestate {
 namespace {
@@ -51,20 +53,31 @@ Status check_kinds(std::span<const Row> rows) {
 }
 
 // A pad row's slot id means nothing, so it cannot clash with a live one.
-Status check_slots(std::span<const Row> rows, int64_t num_slots) {
+Status check_slots(const ForwardBatch& batch, int64_t num_slots) {
+  const std::span<const Row> rows = batch.rows;
   std::vector<int32_t> slots(rows.size());
   for (size_t n = 0; n < rows.size(); ++n) {
-    slots[n] = rows[n].kind == RowKind::kPad ? kPadSlot : rows[n].slot;
+    const bool pad = rows[n].kind == RowKind::kPad;
+    slots[n] = pad ? kPadSlot : physical_slot(batch, rows[n].slot, num_slots);
   }
   return check_distinct(
-      "rows.slot", ConstTensorView(slots.data(), DType::kI32, {static_cast<int64_t>(slots.size())}),
-      num_slots);
+      batch.slot_table.defined() ? "slot_table[rows.slot]" : "rows.slot",
+      ConstTensorView(slots.data(), DType::kI32, {static_cast<int64_t>(slots.size())}), num_slots);
 }
 
-Status check_live(const char* name, size_t i, int32_t slot, int64_t num_slots) {
+Status check_table(const ConstTensorView& table) {
+  if (!table.defined()) return {};
+  LINESTATE_RETURN_IF_ERROR(check_shape("slot_table", table, {kAnySize}));
+  LINESTATE_RETURN_IF_ERROR(check_dtype("slot_table", table, {DType::kI32, DType::kI64}));
+  return check_placement("slot_table", table, {});
+}
+
+Status check_live(const char* name, size_t i, int32_t id, const ForwardBatch& batch,
+                  int64_t num_slots) {
+  const int32_t slot = physical_slot(batch, id, num_slots);
   if (slot >= 0 && slot < num_slots) return {};
   return invalid_argument(name, "[", i, "]: expected a slot from 0 to ", num_slots - 1, ", got ",
-                          slot);
+                          id, batch.slot_table.defined() ? ", which slot_table does not map" : "");
 }
 
 Status check_deferred(const ForwardBatch& batch, int64_t num_slots) {
@@ -77,15 +90,15 @@ Status check_deferred(const ForwardBatch& batch, int64_t num_slots) {
                             pre.clear.size(), " clears and ", pre.copy.size(), " copies");
   }
   for (size_t i = 0; i < pre.clear.size(); ++i) {
-    LINESTATE_RETURN_IF_ERROR(check_live("pre.clear", i, pre.clear[i], num_slots));
+    LINESTATE_RETURN_IF_ERROR(check_live("pre.clear", i, pre.clear[i], batch, num_slots));
   }
   std::vector<int32_t> sources;
   std::vector<int32_t> targets;
   for (size_t i = 0; i < pre.copy.size(); ++i) {
-    LINESTATE_RETURN_IF_ERROR(check_live("pre.copy.src", i, pre.copy[i].src, num_slots));
-    LINESTATE_RETURN_IF_ERROR(check_live("pre.copy.dst", i, pre.copy[i].dst, num_slots));
-    sources.push_back(pre.copy[i].src);
-    targets.push_back(pre.copy[i].dst);
+    LINESTATE_RETURN_IF_ERROR(check_live("pre.copy.src", i, pre.copy[i].src, batch, num_slots));
+    LINESTATE_RETURN_IF_ERROR(check_live("pre.copy.dst", i, pre.copy[i].dst, batch, num_slots));
+    sources.push_back(physical_slot(batch, pre.copy[i].src, num_slots));
+    targets.push_back(physical_slot(batch, pre.copy[i].dst, num_slots));
   }
   std::sort(sources.begin(), sources.end());
   std::sort(targets.begin(), targets.end());
@@ -102,10 +115,27 @@ Status check_deferred(const ForwardBatch& batch, int64_t num_slots) {
 
 }  // namespace
 
-Status check_batch(const ForwardBatch& batch, int64_t max_rows, int64_t num_slots) {
+int32_t physical_slot(const ForwardBatch& batch, int32_t id, int64_t num_slots) {
+  if (!batch.slot_table.defined()) return id;
+  if (id < 0 || id >= batch.slot_table.shape[0]) return kPadSlot;
+  const int64_t slot = load_index(batch.slot_table, id);
+  return slot >= 0 && slot < num_slots ? static_cast<int32_t>(slot) : kPadSlot;
+}
+
+DeferredSlotWork physical_work(const ForwardBatch& batch, int64_t num_slots) {
+  DeferredSlotWork work = batch.pre;
+  for (int32_t& slot : work.clear) slot = physical_slot(batch, slot, num_slots);
+  for (DeferredSlotWork::Copy& copy : work.copy) {
+    copy.src = physical_slot(batch, copy.src, num_slots);
+    copy.dst = physical_slot(batch, copy.dst, num_slots);
+  }
+  return work;
+}
+
+Status check_batch(const ForwardBatch& batch, const ForwardCapacity& capacity, int64_t num_slots) {
   const auto num_rows = static_cast<int64_t>(batch.rows.size());
-  if (num_rows > max_rows) {
-    return invalid_argument("rows: expected at most ", max_rows,
+  if (num_rows > capacity.rows) {
+    return invalid_argument("rows: expected at most ", capacity.rows,
                             ", the size the metadata was made for, got ", num_rows);
   }
   int64_t tokens = 0;
@@ -118,7 +148,10 @@ Status check_batch(const ForwardBatch& batch, int64_t max_rows, int64_t num_slot
                             ", the tokens of the rows, got ", batch.token_capacity);
   }
   LINESTATE_RETURN_IF_ERROR(check_kinds(batch.rows));
-  LINESTATE_RETURN_IF_ERROR(check_slots(batch.rows, num_slots));
+  LINESTATE_RETURN_IF_ERROR(check_table(batch.slot_table));
+  LINESTATE_RETURN_IF_ERROR(check_slots(batch, num_slots));
+  LINESTATE_RETURN_IF_ERROR(check_drafts(batch, capacity));
+  LINESTATE_RETURN_IF_ERROR(check_snapshots(batch, capacity, num_slots));
   return check_deferred(batch, num_slots);
 }
 

@@ -1,20 +1,22 @@
+#include <algorithm>
 #include <cstddef>
 
 #include "base/message.h"
 #include "batch/check_batch.h"
+#include "batch/check_speculation.h"
 #include "linestate/forward_batch.h"
 #include "linestate/ops/state_ops.h"
 
 namespace linestate {
 namespace {
 
-constexpr int64_t kMostRows = int64_t{1} << 24;
-constexpr size_t kMostSegments = 4;  // one a kind
+constexpr int64_t kMost = int64_t{1} << 24;  // of anything a capacity counts
+constexpr size_t kMostSegments = 4;          // one a kind
 
 }  // namespace
 
 struct ForwardMetadata::Impl {
-  int64_t max_rows = 0;
+  ForwardCapacity capacity;
 
   // What the kernels read. Sized once; refilled in place so that addresses never change.
   std::vector<int32_t> slot;                     // [max_rows]
@@ -22,6 +24,14 @@ struct ForwardMetadata::Impl {
   std::vector<int64_t> start;                    // [max_rows]
   std::vector<int32_t> num_valid;                // [max_rows]
   std::vector<int64_t> segment_query_start_loc;  // [max_rows + kMostSegments]
+  std::vector<int32_t> parent;                   // [max verify tokens]
+
+  // Snapshot requests, those of one segment together.
+  std::vector<int32_t> snapshot_row;  // counted from the segment's first row
+  std::vector<int64_t> snapshot_position;
+  std::vector<int32_t> snapshot_slot;
+  std::vector<uint8_t> snapshot_taken;
+  std::vector<size_t> snapshot_at;  // place of the batch's i-th request in the four above
 
   int64_t num_rows = 0;
   int64_t num_tokens = 0;
@@ -32,20 +42,28 @@ struct ForwardMetadata::Impl {
   std::vector<Segment> segments;
   RowTensors rows;
 
-  explicit Impl(int64_t rows_in)
-      : max_rows(rows_in),
-        slot(static_cast<size_t>(rows_in)),
-        query_start_loc(static_cast<size_t>(rows_in) + 1),
-        start(static_cast<size_t>(rows_in)),
-        num_valid(static_cast<size_t>(rows_in)),
-        segment_query_start_loc(static_cast<size_t>(rows_in) + kMostSegments) {
+  explicit Impl(const ForwardCapacity& room)
+      : capacity(room),
+        slot(static_cast<size_t>(room.rows)),
+        query_start_loc(static_cast<size_t>(room.rows) + 1),
+        start(static_cast<size_t>(room.rows)),
+        num_valid(static_cast<size_t>(room.rows)),
+        segment_query_start_loc(static_cast<size_t>(room.rows) + kMostSegments),
+        parent(static_cast<size_t>(room.verify_tokens)),
+        snapshot_row(static_cast<size_t>(room.snapshots)),
+        snapshot_position(static_cast<size_t>(room.snapshots)),
+        snapshot_slot(static_cast<size_t>(room.snapshots)),
+        snapshot_taken(static_cast<size_t>(room.snapshots)) {
     segments.reserve(kMostSegments);
+    snapshot_at.reserve(static_cast<size_t>(room.snapshots));
     view_rows();
   }
 
   void view_rows();
-  void fill(const ForwardBatch& batch);
+  void fill(const ForwardBatch& batch, int64_t num_slots);
   void add_segments(const ForwardBatch& batch);
+  void add_parents(const ForwardBatch& batch);
+  void add_snapshots(const ForwardBatch& batch, int64_t num_slots);
 };
 
 void ForwardMetadata::Impl::view_rows() {
@@ -55,14 +73,15 @@ void ForwardMetadata::Impl::view_rows() {
   rows.num_valid = ConstTensorView(num_valid.data(), DType::kI32, {num_rows});
 }
 
-void ForwardMetadata::Impl::fill(const ForwardBatch& batch) {
+void ForwardMetadata::Impl::fill(const ForwardBatch& batch, int64_t num_slots) {
   num_rows = static_cast<int64_t>(batch.rows.size());
   num_prefills = num_decodes = num_prefill_tokens = 0;
   int64_t token = 0;
   query_start_loc[0] = 0;
   for (size_t n = 0; n < batch.rows.size(); ++n) {
     const Row& row = batch.rows[n];
-    slot[n] = row.kind == RowKind::kPad ? kPadSlot : row.slot;
+    const bool pad = row.kind == RowKind::kPad;
+    slot[n] = pad ? kPadSlot : physical_slot(batch, row.slot, num_slots);
     start[n] = row.start;
     num_valid[n] = row.num_valid < 0 ? row.tokens : row.num_valid;
     token += row.tokens;
@@ -77,6 +96,8 @@ void ForwardMetadata::Impl::fill(const ForwardBatch& batch) {
   token_capacity = batch.token_capacity > 0 ? batch.token_capacity : token;
   view_rows();
   add_segments(batch);
+  add_parents(batch);
+  add_snapshots(batch, num_slots);
 }
 
 void ForwardMetadata::Impl::add_segments(const ForwardBatch& batch) {
@@ -107,21 +128,71 @@ void ForwardMetadata::Impl::add_segments(const ForwardBatch& batch) {
   }
 }
 
+void ForwardMetadata::Impl::add_parents(const ForwardBatch& batch) {
+  if (batch.parent.empty()) return;
+  std::copy(batch.parent.begin(), batch.parent.end(), parent.begin());
+  for (Segment& segment : segments) {
+    if (segment.kind != RowKind::kVerify) continue;
+    segment.parent =
+        ConstTensorView(parent.data(), DType::kI32, {segment.token_end - segment.token_begin});
+  }
+}
+
+void ForwardMetadata::Impl::add_snapshots(const ForwardBatch& batch, int64_t num_slots) {
+  snapshot_at.assign(batch.snapshots.size(), 0);
+  size_t used = 0;
+  for (Segment& segment : segments) {
+    const size_t first = used;
+    for (size_t i = 0; i < batch.snapshots.size(); ++i) {
+      const SnapshotRequest& request = batch.snapshots[i];
+      if (request.row < segment.row_begin || request.row >= segment.row_end) continue;
+      const int32_t to = physical_slot(batch, request.slot, num_slots);
+      const int32_t from = slot[static_cast<size_t>(request.row)];
+      const bool live = to >= 0 && to < num_slots && from >= 0 && from < num_slots;
+      snapshot_row[used] = request.row - static_cast<int32_t>(segment.row_begin);
+      snapshot_position[used] = request.position;
+      snapshot_slot[used] = to;
+      // Extend and decode rows pass their positions for certain; commit answers for verify rows.
+      snapshot_taken[used] = live && segment.kind != RowKind::kVerify ? 1 : 0;
+      snapshot_at[i] = used++;
+    }
+    if (used == first) continue;
+    const auto count = static_cast<int64_t>(used - first);
+    segment.snapshots.row = ConstTensorView(snapshot_row.data() + first, DType::kI32, {count});
+    segment.snapshots.position =
+        ConstTensorView(snapshot_position.data() + first, DType::kI64, {count});
+    segment.snapshots.slot = ConstTensorView(snapshot_slot.data() + first, DType::kI32, {count});
+    segment.taken = TensorView(snapshot_taken.data() + first, DType::kU8, {count});
+  }
+}
+
 ForwardMetadata::ForwardMetadata(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ForwardMetadata::ForwardMetadata(ForwardMetadata&&) noexcept = default;
 ForwardMetadata& ForwardMetadata::operator=(ForwardMetadata&&) noexcept = default;
 ForwardMetadata::~ForwardMetadata() = default;
 
 Result<ForwardMetadata> ForwardMetadata::create(int64_t max_rows, Device device) {
-  if (max_rows < 1 || max_rows > kMostRows) {
-    return invalid_argument("max_rows: expected 1 to ", kMostRows, ", got ", max_rows);
+  return create(ForwardCapacity{max_rows, 0, 0}, device);
+}
+
+Result<ForwardMetadata> ForwardMetadata::create(const ForwardCapacity& capacity, Device device) {
+  if (capacity.rows < 1 || capacity.rows > kMost) {
+    return invalid_argument("capacity.rows: expected 1 to ", kMost, ", got ", capacity.rows);
+  }
+  if (capacity.verify_tokens < 0 || capacity.verify_tokens > kMost) {
+    return invalid_argument("capacity.verify_tokens: expected 0 to ", kMost, ", got ",
+                            capacity.verify_tokens);
+  }
+  if (capacity.snapshots < 0 || capacity.snapshots > kMost) {
+    return invalid_argument("capacity.snapshots: expected 0 to ", kMost, ", got ",
+                            capacity.snapshots);
   }
   if (device.type != DeviceType::kCpu) {
     return Status(
         StatusCode::kUnsupported,
         concat("device: expected cpu, the only device of this version, got ", device_name(device)));
   }
-  return ForwardMetadata(std::make_unique<Impl>(max_rows));
+  return ForwardMetadata(std::make_unique<Impl>(capacity));
 }
 
 Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool,
@@ -129,9 +200,9 @@ Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool
   if (!pool.memory_bound()) {
     return Status(StatusCode::kFailedPrecondition, "pool: expected bound memory, it was released");
   }
-  LINESTATE_RETURN_IF_ERROR(check_batch(batch, impl_->max_rows, pool.num_slots()));
+  LINESTATE_RETURN_IF_ERROR(check_batch(batch, impl_->capacity, pool.num_slots()));
 
-  const DeferredSlotWork& pre = batch.pre;
+  const DeferredSlotWork pre = physical_work(batch, pool.num_slots());
   if (!pre.clear.empty()) {
     StateClearParams clear;
     clear.planes = pool.planes();
@@ -151,7 +222,7 @@ Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool
     copy.dst_slots = pairs.select(1, 1);
     LINESTATE_RETURN_IF_ERROR(state_copy(copy, context));
   }
-  impl_->fill(batch);
+  impl_->fill(batch, pool.num_slots());
   return {};
 }
 
@@ -165,6 +236,15 @@ int64_t ForwardMetadata::num_decodes() const { return impl_->num_decodes; }
 int64_t ForwardMetadata::num_prefill_tokens() const { return impl_->num_prefill_tokens; }
 std::span<const Segment> ForwardMetadata::segments() const { return impl_->segments; }
 const RowTensors& ForwardMetadata::rows() const { return impl_->rows; }
+bool ForwardMetadata::snapshot_taken(size_t i) const {
+  return impl_->snapshot_taken[impl_->snapshot_at[i]] != 0;
+}
+const Segment* ForwardMetadata::find_segment(RowKind kind) const {
+  for (const Segment& segment : impl_->segments) {
+    if (segment.kind == kind) return &segment;
+  }
+  return nullptr;
+}
 
 const char* row_kind_name(RowKind kind) {
   switch (kind) {

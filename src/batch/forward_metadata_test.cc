@@ -193,5 +193,97 @@ TEST_F(ForwardMetadataTest, RefusesAPoolWithoutMemory) {
   EXPECT_EQ(prepare({decode(0)}).code(), StatusCode::kFailedPrecondition);
 }
 
+class SlotTableTest : public ForwardMetadataTest {
+ protected:
+  Status prepare(const std::vector<Row>& rows, const ConstTensorView& table,
+                 DeferredSlotWork pre = {}) {
+    ForwardBatch batch;
+    batch.rows = rows;
+    batch.pre = std::move(pre);
+    batch.slot_table = table;
+    return metadata_.prepare(batch, pool_, {});
+  }
+};
+
+TEST_F(SlotTableTest, RowsNameVirtualSlots) {
+  const HostTensor narrow = testing::i32_tensor({5, 0, 8, -1, 3, INT32_MIN, 7});
+  const HostTensor wide =
+      testing::i64_tensor({5, 0, int64_t{1} << 32, -1, 3, INT64_MIN, 7});  // 2^32 is not slot 0
+  for (const ConstTensorView& table : {narrow.view(), wide.view()}) {
+    ASSERT_TRUE(prepare({decode(6), decode(0), decode(2), decode(3), decode(5), decode(7),
+                         decode(-1), decode(INT32_MAX), pad(1, 1), extend(1, 0, 3)},
+                        table)
+                    .ok());
+    EXPECT_EQ(values(metadata_.rows().slot), (Ints{7, 5, -1, -1, -1, -1, -1, -1, -1, 0}));
+    EXPECT_EQ(values(metadata_.segments()[2].rows.slot), (Ints{0}));
+  }
+}
+
+TEST_F(SlotTableTest, AStridedTableIsReadAsItLies) {
+  const HostTensor pairs = testing::i32_tensor({4, 99, 2, 99, 6, 99});
+  ConstTensorView table = pairs.view();
+  table.shape[0] = 3;
+  table.stride[0] = 2;
+  ASSERT_TRUE(prepare({decode(0), decode(1), decode(2)}, table).ok());
+  EXPECT_EQ(values(metadata_.rows().slot), (Ints{4, 2, 6}));
+}
+
+TEST_F(SlotTableTest, DuplicatesAreThoseOfThePool) {
+  const HostTensor table = testing::i32_tensor({3, 3, -1, -1});
+  const Status status = prepare({decode(0), decode(1)}, table);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("slot_table[rows.slot]"), std::string::npos) << status.message();
+  EXPECT_TRUE(prepare({decode(0), decode(2), decode(3)}, table).ok()) << "padding may repeat";
+}
+
+TEST_F(SlotTableTest, DeferredWorkNamesVirtualSlots) {
+  const std::vector<HostTensor> before = pool_copy();
+  const HostTensor table = testing::i32_tensor({7, 6, 5, 4, -1, 7});
+  ASSERT_TRUE(prepare({extend(0, 0, 3)}, table, {{1}, {{2, 3}}}).ok());
+  for (size_t i = 0; i < before.size(); ++i) {
+    const TensorView plane = pool_.planes()[i];
+    const ConstTensorView old = before[i];
+    EXPECT_EQ(testing::nonzero(plane.slice(0, 6, 7)), "") << i;
+    EXPECT_EQ(testing::bit_difference(plane.slice(0, 4, 5), old.slice(0, 5, 6)), "") << i;
+    for (int64_t s : {0, 1, 2, 3, 5, 7}) {
+      EXPECT_EQ(testing::bit_difference(plane.slice(0, s, s + 1), old.slice(0, s, s + 1)), "");
+    }
+  }
+}
+
+TEST_F(SlotTableTest, RefusesByNameAndChangesNothing) {
+  ASSERT_TRUE(prepare({decode(3)}, {}).ok());
+  const std::vector<HostTensor> before = pool_copy();
+  const HostTensor table = testing::i32_tensor({7, 6, 5, 4, -1, 7});
+  const HostTensor floats = testing::f32_tensor({1, 2});
+  const HostTensor matrix(DType::kI32, {2, 2});
+  const std::vector<Row> one = {extend(0, 0, 2)};
+  struct Case {
+    ConstTensorView table;
+    DeferredSlotWork pre;
+    const char* text;
+  };
+  ConstTensorView elsewhere = table;
+  elsewhere.device = {DeviceType::kCuda, 0};
+  std::vector<Case> cases;
+  cases.push_back({floats, {}, "slot_table"});
+  cases.push_back({matrix, {}, "slot_table"});
+  cases.push_back({elsewhere, {}, "slot_table"});
+  cases.push_back({table, {{4}, {}}, "pre.clear[0]: expected a slot from 0 to 7, got 4, which"});
+  cases.push_back({table, {{6}, {}}, "pre.clear[0]"});
+  cases.push_back({table, {{}, {{0, 6}}}, "pre.copy.dst[0]"});
+  cases.push_back({table, {{}, {{1, 0}, {2, 5}}}, "pre.copy.dst: expected distinct slots, got 7"});
+  cases.push_back({table, {{}, {{0, 5}}}, "no slot as both src and dst, got 7"});
+  for (const Case& item : cases) {
+    const Status status = prepare(one, item.table, item.pre);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << item.text;
+    EXPECT_NE(status.message().find(item.text), std::string::npos) << status.message();
+    EXPECT_EQ(values(metadata_.rows().slot), (Ints{3})) << item.text;
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(testing::bit_difference(pool_.planes()[i], before[i]), "");
+  }
+}
+
 }  // namespace
 }  // namespace linestate

@@ -31,6 +31,7 @@ struct StatePool::Impl {
   bool bound = false;
   std::vector<LayerPlanes> layers;
   std::vector<TensorView> planes;
+  std::vector<int64_t> snapshot;  // tokens by slot, 0 = none; grows with the highest marked slot
 
   Impl(const PoolSpec& spec_in, int64_t num_slots_in, Device device_in)
       : spec(spec_in), num_slots(num_slots_in), device(device_in), slots(num_slots_in) {}
@@ -42,6 +43,23 @@ struct StatePool::Impl {
       planes.push_back(layer.recurrent);
       if (layer.conv_window.defined()) planes.push_back(layer.conv_window);
     }
+  }
+
+  void forget_snapshot(int32_t slot) {
+    if (slot >= 0 && static_cast<size_t>(slot) < snapshot.size()) {
+      snapshot[static_cast<size_t>(slot)] = 0;
+    }
+  }
+
+  Status retire(int32_t slot, SlotEvent event) {
+    LINESTATE_RETURN_IF_ERROR(slots.retire(slot, event));
+    forget_snapshot(slot);  // so that an allocated slot never starts with a mark
+    return {};
+  }
+
+  Status check_allocated(int32_t slot) const {
+    if (slots.allocated(slot)) return {};
+    return invalid_argument("slot: expected an allocated slot of ", num_slots, ", got ", slot);
   }
 
   Status allocate_memory() {
@@ -169,11 +187,39 @@ TensorView StatePool::conv_window(int64_t index) const {
 std::span<const TensorView> StatePool::planes() const { return impl_->planes; }
 
 Result<int32_t> StatePool::allocate() { return impl_->slots.allocate(); }
-Status StatePool::free(int32_t slot) { return impl_->slots.retire(slot, {}); }
-Status StatePool::retire(int32_t slot, SlotEvent event) { return impl_->slots.retire(slot, event); }
+Status StatePool::free(int32_t slot) { return impl_->retire(slot, {}); }
+Status StatePool::retire(int32_t slot, SlotEvent event) { return impl_->retire(slot, event); }
 bool StatePool::allocated(int32_t slot) const { return impl_->slots.allocated(slot); }
 int64_t StatePool::free_slots() const { return impl_->slots.free_slots(); }
 int64_t StatePool::in_flight_slots() const { return impl_->slots.in_flight_slots(); }
+
+Status StatePool::mark_snapshot(int32_t slot, int64_t position) {
+  LINESTATE_RETURN_IF_ERROR(impl_->check_allocated(slot));
+  if (position < 1) return invalid_argument("position: expected >= 1, got ", position);
+  const auto at = static_cast<size_t>(slot);
+  if (at >= impl_->snapshot.size()) impl_->snapshot.resize(at + 1, 0);
+  impl_->snapshot[at] = position;
+  return {};
+}
+
+Status StatePool::clear_snapshot(int32_t slot) {
+  LINESTATE_RETURN_IF_ERROR(impl_->check_allocated(slot));
+  impl_->forget_snapshot(slot);
+  return {};
+}
+
+Result<int64_t> StatePool::snapshot_position(int32_t slot) const {
+  if (slot < 0 || slot >= impl_->num_slots) {
+    return invalid_argument("slot: expected 0 to ", impl_->num_slots - 1, ", got ", slot);
+  }
+  const auto at = static_cast<size_t>(slot);
+  if (at >= impl_->snapshot.size() || impl_->snapshot[at] == 0) {
+    return Status(StatusCode::kFailedPrecondition,
+                  concat("slot: expected a slot that holds a snapshot, got ", slot,
+                         impl_->slots.allocated(slot) ? ", which has none" : ", which is free"));
+  }
+  return impl_->snapshot[at];
+}
 
 Status StatePool::release_memory() {
   if (impl_->adopted || !impl_->bound) {
@@ -183,6 +229,7 @@ Status StatePool::release_memory() {
   }
   impl_->memory.reset();
   impl_->bound = false;
+  impl_->snapshot.clear();
   impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr));
   return {};
 }

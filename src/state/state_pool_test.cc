@@ -228,5 +228,57 @@ TEST(StatePool, ReleaseAndRebind) {
   testing::fill_constant(pool.recurrent(1), 2.0);  // the memory is there
 }
 
+TEST(StatePool, SnapshotMarksLiveAsLongAsTheSlot) {
+  Result<StatePool> made = StatePool::create(small_spec(), 4);
+  ASSERT_TRUE(made.ok());
+  StatePool& pool = *made;
+  EXPECT_EQ(pool.snapshot_position(0).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(pool.mark_snapshot(0, 64).code(), StatusCode::kInvalidArgument) << "not allocated";
+  const int32_t a = *pool.allocate();
+  const int32_t b = *pool.allocate();
+  ASSERT_TRUE(pool.mark_snapshot(b, 128).ok());
+  EXPECT_EQ(*pool.snapshot_position(b), 128);
+  EXPECT_EQ(pool.snapshot_position(a).status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(pool.mark_snapshot(a, 64).ok());
+  ASSERT_TRUE(pool.mark_snapshot(a, int64_t{1} << 40).ok()) << "a later mark replaces";
+  EXPECT_EQ(*pool.snapshot_position(a), int64_t{1} << 40);
+  EXPECT_EQ(*pool.snapshot_position(b), 128);
+
+  ASSERT_TRUE(pool.free(a).ok());
+  EXPECT_EQ(pool.snapshot_position(a).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(*pool.allocate(), a);
+  EXPECT_EQ(pool.snapshot_position(a).status().code(), StatusCode::kFailedPrecondition);
+  bool done = false;
+  ASSERT_TRUE(pool.retire(b, {[](void* d) { return *static_cast<bool*>(d); }, &done}).ok());
+  EXPECT_EQ(pool.snapshot_position(b).status().code(), StatusCode::kFailedPrecondition);
+
+  ASSERT_TRUE(pool.mark_snapshot(a, 64).ok());
+  ASSERT_TRUE(pool.clear_snapshot(a).ok());
+  ASSERT_TRUE(pool.clear_snapshot(a).ok()) << "harmless twice";
+  EXPECT_EQ(pool.snapshot_position(a).status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(pool.mark_snapshot(a, 64).ok());
+  ASSERT_TRUE(pool.release_memory().ok());
+  EXPECT_EQ(pool.snapshot_position(a).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(StatePool, SnapshotMarksRefuseBadArguments) {
+  Result<StatePool> made = StatePool::create(small_spec(), 2);
+  ASSERT_TRUE(made.ok());
+  StatePool& pool = *made;
+  const int32_t slot = *pool.allocate();
+  for (int64_t position : {int64_t{0}, int64_t{-64}, INT64_MIN}) {
+    const Status status = pool.mark_snapshot(slot, position);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("position: expected >= 1"), std::string::npos);
+  }
+  for (int32_t bad : {-1, 1, 2, INT32_MAX, INT32_MIN}) {
+    EXPECT_EQ(pool.mark_snapshot(bad, 64).code(), StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(pool.clear_snapshot(bad).code(), StatusCode::kInvalidArgument) << bad;
+  }
+  for (int32_t bad : {-1, 2, INT32_MAX, INT32_MIN}) {
+    EXPECT_EQ(pool.snapshot_position(bad).status().code(), StatusCode::kInvalidArgument) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace linestate
