@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "ops/common/snapshot_access.h"
 
 namespace linestate {
 namespace {
@@ -106,7 +107,8 @@ Status check_memory(const KdaParams& p, const ExecContext& context) {
     LINESTATE_RETURN_IF_ERROR(check_no_overlap("out", out, input.name, input.tensor));
     LINESTATE_RETURN_IF_ERROR(check_no_overlap("state", state, input.name, input.tensor));
   }
-  return {};
+  LINESTATE_RETURN_IF_ERROR(check_snapshots_apart(p.snapshots, "out", out));
+  return check_snapshots_apart(p.snapshots, "state", state);
 }
 
 }  // namespace
@@ -120,12 +122,16 @@ Status check_kda_tensors(const KdaParams& params, const ExecContext& context) {
 
 Status check_kda_prefill(const KdaParams& params, const ExecContext& context) {
   LINESTATE_RETURN_IF_ERROR(check_kda_tensors(params, context));
-  return check_prefill_rows(params.rows, params.q.shape[0], params.state.shape[0], context);
+  const int64_t num_slots = params.state.shape[0];
+  LINESTATE_RETURN_IF_ERROR(check_prefill_rows(params.rows, params.q.shape[0], num_slots, context));
+  return check_snapshots(params.snapshots, params.rows, num_slots, context);
 }
 
 Status check_kda_decode(const KdaParams& params, const ExecContext& context) {
   LINESTATE_RETURN_IF_ERROR(check_kda_tensors(params, context));
-  return check_decode_rows(params.rows, params.q.shape[0], params.state.shape[0], context);
+  const int64_t num_slots = params.state.shape[0];
+  LINESTATE_RETURN_IF_ERROR(check_decode_rows(params.rows, params.q.shape[0], num_slots, context));
+  return check_decode_snapshots(params.snapshots, params.rows, num_slots, context);
 }
 
 }  // namespace linestate

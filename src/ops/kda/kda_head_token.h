@@ -15,6 +15,7 @@ struct KdaHeadToken {
   float* q;      // [K] scale * q^
   float* v;      // [V]
   float beta = 0.0f;
+  float k_inverse_norm = 1.0f;
 };
 
 /// What does not change from token to token; dt_bias [K] is scratch, filled here.
@@ -39,9 +40,9 @@ inline void read_kda_head_token(const KdaParams& p, const KdaGateHead& head, int
   kda_decay(head, token.alpha, K, token.alpha);
   load_run(p.k.data, p.k.dtype, offset_of(p.k, t, h), p.k.stride[2], K, token.k);
   load_run(p.q.data, p.q.dtype, offset_of(p.q, t, h), p.q.stride[2], K, token.q);
-  const float k_factor = kda_inverse_norm(token.k, K, p.qk_normalized);
+  token.k_inverse_norm = kda_inverse_norm(token.k, K, p.qk_normalized);
   const float q_factor = kda_scale(p) * kda_inverse_norm(token.q, K, p.qk_normalized);
-  for (int64_t i = 0; i < K; ++i) token.k[i] *= k_factor;
+  for (int64_t i = 0; i < K; ++i) token.k[i] *= token.k_inverse_norm;
   for (int64_t i = 0; i < K; ++i) token.q[i] *= q_factor;
   load_run(p.v.data, p.v.dtype, offset_of(p.v, t, j), p.v.stride[2], p.v.shape[2], token.v);
   token.beta = kda_beta(p.beta_form, load_f32(p.beta.data, p.beta.dtype, offset_of(p.beta, t, j)));

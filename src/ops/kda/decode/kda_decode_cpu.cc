@@ -3,77 +3,35 @@
 #include "base/row_access.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
+#include "ops/common/snapshot_access.h"
+#include "ops/kda/decode/kda_decode_head.h"
 #include "ops/kda/decode/kda_decode_kernels.h"
-#include "ops/kda/kda_head_token.h"
-#include "ops/kda/kda_lanes.h"
 #include "ops/kda/kda_row_io.h"
+#include "ops/kda/kda_row_step.h"
 
 namespace linestate {
-namespace {
 
-struct DecodeScratch {
-  float* dt_bias;  // [K]
-  KdaHeadToken token;
-  float* s;  // [K] one row of S
-  float* o;  // [V]
-};
-
-DecodeScratch take_scratch(const KdaParams& p, Scratch& scratch) {
+KdaDecodeScratch take_kda_decode_scratch(const KdaParams& p, Scratch& scratch) {
   const int64_t K = p.state.shape[3];
   const int64_t V = p.state.shape[2];
-  DecodeScratch out;
+  KdaDecodeScratch out;
   out.dt_bias = scratch.take<float>(K);
   out.token = {scratch.take<float>(K), scratch.take<float>(K), scratch.take<float>(K),
-               scratch.take<float>(V), 0.0f};
+               scratch.take<float>(V)};
   out.s = scratch.take<float>(K);
   out.o = scratch.take<float>(V);
   return out;
 }
 
-int64_t scratch_bytes(const KdaParams& p) {
-  Scratch count;
-  take_scratch(p, count);
-  return count.bytes();
-}
-
-// s <- s * alpha; returns s k^.
-float decay_and_predict(const KdaHeadToken& token, int64_t K, float* s) {
-  Lanes sum[4] = {};
-  for (int64_t k = 0; k < K; k += 16) {
-    for (int64_t l = 0; l < 4; ++l) {
-      const int64_t i = k + l * kLaneCount;
-      const Lanes decayed = lanes_load(s + i) * lanes_load(token.alpha + i);
-      lanes_store(s + i, decayed);
-      sum[l] += decayed * lanes_load(token.k + i);
-    }
-  }
-  return lanes_sum((sum[0] + sum[2]) + (sum[1] + sum[3]));
-}
-
-// s <- s + u k^; returns s q^, scaled.
-float update_and_read(const KdaHeadToken& token, float u, int64_t K, float* s) {
-  const Lanes u4 = lanes_of(u);
-  Lanes sum[4] = {};
-  for (int64_t k = 0; k < K; k += 16) {
-    for (int64_t l = 0; l < 4; ++l) {
-      const int64_t i = k + l * kLaneCount;
-      const Lanes updated = lanes_load(s + i) + u4 * lanes_load(token.k + i);
-      lanes_store(s + i, updated);
-      sum[l] += updated * lanes_load(token.q + i);
-    }
-  }
-  return lanes_sum((sum[0] + sum[2]) + (sum[1] + sum[3]));
-}
-
-void decode_head(const KdaParams& p, const ExecContext& context, int64_t n, int64_t j,
-                 DecodeScratch scratch) {
+void decode_kda_head_cpu(const KdaParams& p, const ExecContext& context, int64_t n, int64_t j,
+                         KdaDecodeScratch& scratch) {
   const TensorView& state = p.state;
   const int64_t V = state.shape[2];
   const int64_t K = state.shape[3];
   const RowInfo row = read_decode_row(p.rows, n, state.shape[0]);
   if (row.valid == 0) {
     clear_kda_out(p, n, n + 1, j);
-    if (row.live && row.fresh) clear_kda_state(p, row, j);
+    if (row.live && row.fresh) clear_kda_state(p.state, row, j);
     return;
   }
   KdaHeadToken& token = scratch.token;
@@ -87,12 +45,22 @@ void decode_head(const KdaParams& p, const ExecContext& context, int64_t n, int6
     } else {
       load_run(state.data, state.dtype, at, state.stride[3], K, s);
     }
-    const float u = token.beta * (token.v[v] - decay_and_predict(token, K, s));
-    scratch.o[v] = update_and_read(token, u, K, s);
+    const float u = token.beta * (token.v[v] - kda_decay_and_predict(token.alpha, token.k, K, s));
+    scratch.o[v] = kda_update_and_read(token.k, token.q, u, K, s);
     fits &= store_run(state.data, state.dtype, at, state.stride[3], K, s);
   }
   store_run(p.out.data, p.out.dtype, offset_of(p.out, n, j), p.out.stride[2], V, scratch.o);
   if (!fits) raise_overflow(context.status, static_cast<int32_t>(n), row.slot, p.layer);
+  const RowSnapshots snapshots(p.snapshots, n, row, p.state.shape[0], row.valid);
+  snapshots.at(1, [&](int64_t, int64_t slot) { copy_kda_slot(p.state, row.slot, slot, j); });
+}
+
+namespace {
+
+int64_t scratch_bytes(const KdaParams& p) {
+  Scratch count;
+  take_kda_decode_scratch(p, count);
+  return count.bytes();
 }
 
 }  // namespace
@@ -106,8 +74,11 @@ Status kda_decode_cpu(const KdaParams& params, const ExecContext& context) {
   const int64_t bytes = scratch_bytes(params);
   parallel_for(context, params.q.shape[0] * HV, [&](int64_t task, int thread) {
     Scratch scratch = thread_scratch(context, thread, bytes);
-    decode_head(params, context, task / HV, task % HV, take_scratch(params, scratch));
+    KdaDecodeScratch head = take_kda_decode_scratch(params, scratch);
+    decode_kda_head_cpu(params, context, task / HV, task % HV, head);
   });
+  raise_decode_snapshots_not_taken(params.snapshots, params.rows, params.state.shape[0],
+                                   context.status);
   raise_if_not_finite(context, params.out);
   return {};
 }

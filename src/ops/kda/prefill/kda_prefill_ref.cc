@@ -3,6 +3,7 @@
 #include "base/row_access.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
+#include "ops/common/snapshot_access.h"
 #include "ops/kda/kda_ref_step.h"
 #include "ops/kda/kda_row_io.h"
 #include "ops/kda/prefill/kda_prefill_kernels.h"
@@ -34,10 +35,11 @@ void prefill_head(const KdaParams& p, const ExecContext& context, int64_t n, int
   clear_kda_out(p, row.token_begin + row.valid, row.token_begin + row.tokens, j);
   if (!row.live) return;
   if (row.valid == 0) {
-    if (row.fresh) clear_kda_state(p, row, j);
+    if (row.fresh) clear_kda_state(p.state, row, j);
     return;
   }
-  load_kda_state(p, row, j, scratch.S);
+  load_kda_state(p.state, row, j, scratch.S);
+  const RowSnapshots snapshots(p.snapshots, n, row, p.state.shape[0], row.valid);
   for (int64_t t = row.token_begin; t < row.token_begin + row.valid; ++t) {
     read_kda_ref_token(p, t, j, scratch.token);
     for (int64_t v = 0; v < V; ++v) {
@@ -45,6 +47,10 @@ void prefill_head(const KdaParams& p, const ExecContext& context, int64_t n, int
       const double o = step_kda_ref_row(scratch.token, K, value, scratch.S + v * K);
       store_f32(p.out.data, p.out.dtype, offset_of(p.out, t, j, v), static_cast<float>(o));
     }
+    snapshots.at(t + 1 - row.token_begin, [&](int64_t, int64_t slot) {
+      if (store_kda_slot(p.state, slot, j, scratch.S)) return;
+      raise_overflow(context.status, static_cast<int32_t>(n), slot, p.layer);
+    });
   }
   store_kda_state(p, context, row, n, j, scratch.S);
 }
@@ -66,6 +72,8 @@ Status kda_prefill_ref(const KdaParams& params, const ExecContext& context) {
   for (int64_t j = 0; j < HV; ++j) {
     clear_kda_out(params, end_of_rows(params.rows), params.q.shape[0], j);
   }
+  raise_prefill_snapshots_not_taken(params.snapshots, params.rows, params.state.shape[0],
+                                    context.status);
   raise_if_not_finite(context, params.out);
   return {};
 }
