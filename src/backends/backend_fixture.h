@@ -78,8 +78,8 @@ class TwoLayers {
     fill_nan(lightning_out_);
   }
 
-  KdaLayerIo kda_io() { return {qkv_, gate_, beta_, z_, kda_out_}; }
-  LightningLayerIo lightning_io() { return {q_, k_, v_, group_gate_, lightning_out_}; }
+  KdaLayerIo kda_io() { return {qkv_, gate_, beta_, z_, kda_out_, {}, {}}; }
+  LightningLayerIo lightning_io() { return {q_, k_, v_, group_gate_, lightning_out_, {}}; }
   const HostTensor& kda_out() const { return kda_out_; }
   const HostTensor& lightning_out() const { return lightning_out_; }
 
