@@ -5,6 +5,7 @@
 #include <exception>
 #include <string>
 
+#include "cli/check_verb.h"
 #include "cli/exit_codes.h"
 #include "cli/explain.h"
 #include "cli/info.h"
@@ -13,6 +14,7 @@
 
 namespace {
 
+using linestate::cli::CheckOptions;
 using linestate::cli::ExplainOptions;
 using linestate::cli::ReplayOptions;
 
@@ -39,6 +41,14 @@ void add_replay_options(CLI::App& verb, ReplayOptions& options) {
   verb.add_option("--plot", options.plot, "SVG file to write at the end");
 }
 
+void add_check_options(CLI::App& verb, CheckOptions& options) {
+  verb.add_option("FILE", options.files, "safetensors files as in tests/golden")->required();
+  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--kernel", options.kernel, "kernel name, or auto");
+  verb.add_option("--threads", options.threads, "CPU threads, 0 = all");
+  verb.add_flag("--json", options.json, "one JSON object instead of the table");
+}
+
 void add_explain_options(CLI::App& verb, ExplainOptions& options) {
   verb.add_option("--model", options.model, "model preset, see `linestate info`");
   verb.add_option("--layers", options.layers, "first N linear layers, 0 = all");
@@ -52,18 +62,22 @@ void add_explain_options(CLI::App& verb, ExplainOptions& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Linear-attention serving backends: replay traces, explain kernels.",
-               "linestate");
+  CLI::App app(
+      "Linear-attention serving backends: replay traces, check golden vectors, explain kernels.",
+      "linestate");
   app.set_version_flag("--version", std::string("linestate ") + linestate::version_string());
   app.option_defaults()->always_capture_default();
   app.require_subcommand(1);
   ReplayOptions replay;
+  CheckOptions check;
   ExplainOptions explain;
   CLI::App* replay_verb = app.add_subcommand("replay", "run a request trace through the backends");
+  CLI::App* check_verb = app.add_subcommand("check", "golden vectors against the operators here");
   CLI::App* explain_verb =
       app.add_subcommand("explain", "which kernel serves a problem, and why not the others");
   CLI::App* info_verb = app.add_subcommand("info", "version, build, devices, kernels, models");
   add_replay_options(*replay_verb, replay);
+  add_check_options(*check_verb, check);
   add_explain_options(*explain_verb, explain);
   try {
     app.parse(argc, argv);
@@ -74,6 +88,7 @@ int run(int argc, char** argv) {
   replay.max_running_given = replay_verb->count("--max-running") > 0;
   replay.pool_bytes_given = replay_verb->count("--pool-bytes") > 0;
   if (replay_verb->parsed()) return linestate::cli::run_replay_verb(replay);
+  if (check_verb->parsed()) return linestate::cli::run_check(check);
   if (explain_verb->parsed()) return linestate::cli::run_explain(explain);
   if (info_verb->parsed()) return linestate::cli::run_info();
   return linestate::cli::kUsageExitCode;

@@ -15,7 +15,7 @@ MAX_LINES = 600
 MAX_PUBLIC_HEADER_LINES = 200
 MAX_FUNCTION_LINES = 60
 # A header, its source and its test are one unit.
-MAX_UNITS = 16
+MAX_UNITS = 20
 
 # What starts at the margin, as clang-format leaves it, and is no function.
 NOT_A_FUNCTION = re.compile(r"(namespace|struct|class|union|enum|extern|using|typedef)\b|#|//|\}")

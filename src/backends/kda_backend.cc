@@ -33,19 +33,18 @@ Names names_for(const KernelOptions& options, std::string_view call, bool decode
 
 // Buffers between the operators, over the whole token capacity.
 struct Buffers {
-  TensorView conv_out;       // [T, channels] f32
+  TensorView conv_out;       // [T, channels], io dtype: the convolution rounds as a model does
   TensorView attention_out;  // [T, HV, V] f32, read by the norm alone; undefined without a norm
   int64_t bytes = 0;
 };
 
-// The convolution's output stays f32: rounded to the io dtype, the last bit of its sum decides
-// whether an element moves by 2^-8, and the state of a row by more than f32 arithmetic may.
-Buffers take_buffers(const LayerSpec& layer, int64_t tokens, bool norm, void* memory) {
+Buffers take_buffers(const LayerSpec& layer, DType io_dtype, int64_t tokens, bool norm,
+                     void* memory) {
   Scratch scratch(memory);
   Buffers buffers;
   const int64_t channels = layer.conv_channels();
-  float* conv = scratch.take<float>(tokens * channels);
-  buffers.conv_out = TensorView(conv, DType::kF32, {tokens, channels});
+  auto* conv = scratch.take<char>(tokens * channels * dtype_bytes(io_dtype));
+  buffers.conv_out = TensorView(conv, io_dtype, {tokens, channels});
   if (norm) {
     float* out = scratch.take<float>(tokens * layer.out_channels());
     buffers.attention_out =
@@ -164,7 +163,7 @@ Result<ForwardPlan> plan_forward(const ModelConfig& model, int64_t pool_layer,
   LINESTATE_RETURN_IF_ERROR(check_io(*layer, weights, io, tokens, context));
   ForwardPlan plan;
   const bool norm = weights.norm_weight.defined();
-  plan.buffers = take_buffers(*layer, tokens, norm, context.workspace.data);
+  plan.buffers = take_buffers(*layer, io.qkv.dtype, tokens, norm, context.workspace.data);
   LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan.buffers.bytes));
   for (const Segment& segment : metadata.segments()) {
     if (segment.kind == RowKind::kPad) continue;
@@ -198,7 +197,7 @@ struct EmptyForward {
     io.gate = TensorView(nullptr, io_dtype, {0, heads.num_value_heads, heads.k_dim});
     io.beta = TensorView(nullptr, io_dtype, {0, heads.num_value_heads});
     io.out = TensorView(nullptr, io_dtype, {0, heads.num_value_heads, heads.v_dim});
-    buffers.conv_out = TensorView(nullptr, DType::kF32, {0, channels});
+    buffers.conv_out = TensorView(nullptr, io_dtype, {0, channels});
   }
 
   Segment segment(bool decode) const {
@@ -239,7 +238,8 @@ Result<int64_t> KdaBackend::workspace_bytes(int64_t max_tokens, const StatePool&
       const Result<int64_t> scratch =
           scratch_bytes(plan, names_for(options_, kernel, decode), context);
       if (!scratch.ok()) return scratch.status();
-      const Buffers buffers = take_buffers(*layer, max_tokens, true, nullptr);
+      // f32 is the widest io dtype.
+      const Buffers buffers = take_buffers(*layer, DType::kF32, max_tokens, true, nullptr);
       most = std::max(most, buffers.bytes + *scratch);
     }
   }

@@ -4,7 +4,8 @@
 //
 // Tokens before the sequence come from the slot's window: its last W-1 inputs, oldest first. A
 // fresh row (start = 0) sees zeros. The new window is the last W-1 of (old window ++ the row's
-// valid tokens), for any length including 0. Source: SGLang causal_conv1d, tests/golden/README.md.
+// valid tokens), for any length including 0. 16-bit outputs are correctly rounded: every kernel
+// gives the bits of the exact result. Source: SGLang causal_conv1d, tests/golden/README.md.
 #pragma once
 
 #include <cstdint>

@@ -36,8 +36,8 @@ struct KdaParams {
   ConstTensorView q;     // [T, H, K]  f32 | bf16 | f16     (decode: T = N, token n is row n)
   ConstTensorView k;     // [T, H, K]  dtype of q
   ConstTensorView v;     // [T, HV, V] dtype of q; never written
-  ConstTensorView gate;  // [T, HV, K] dtype of q or f32; any of the three when q is f32
-  ConstTensorView beta;  // [T, HV]    as gate
+  ConstTensorView gate;  // [T, HV, K] dtype of q or f32
+  ConstTensorView beta;  // [T, HV]    dtype of q or f32
 
   KdaGate gate_form = KdaGate::kSoftplus;
   KdaBeta beta_form = KdaBeta::kLogits;

@@ -29,6 +29,7 @@ class ConvBlock {
 
   void load_history(const RowInfo& row);
   void run_token(int64_t token, int64_t newest);
+  void round_like_exact(const float* const* w, const float* const* in);
   void zero_token(int64_t token);
 
   const CausalConv1dParams& params_;

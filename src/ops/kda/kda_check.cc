@@ -43,7 +43,7 @@ Status check_dtypes(const KdaParams& p) {
   LINESTATE_RETURN_IF_ERROR(check_dtype("v", p.v, {p.q.dtype}));
   for (const Named& input : {Named{"gate", p.gate}, Named{"beta", p.beta}}) {
     if (p.q.dtype == DType::kF32) {
-      LINESTATE_RETURN_IF_ERROR(check_compute_dtype(input.name, input.tensor));
+      LINESTATE_RETURN_IF_ERROR(check_dtype(input.name, input.tensor, {DType::kF32}));
     } else {
       LINESTATE_RETURN_IF_ERROR(check_dtype(input.name, input.tensor, {p.q.dtype, DType::kF32}));
     }

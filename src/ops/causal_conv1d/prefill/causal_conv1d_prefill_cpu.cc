@@ -5,6 +5,7 @@
 #include "ops/causal_conv1d/prefill/causal_conv1d_prefill_kernels.h"
 
 namespace linestate {
+
 Status causal_conv1d_prefill_cpu(const CausalConv1dParams& params, const ExecContext& context) {
   const int64_t num_rows = params.rows.slot.shape[0];
   const int64_t blocks = ConvBlock::blocks(params);
