@@ -68,6 +68,24 @@ void put_draft(HostTensor& all, int64_t node, const HostTensor& of_rows) {
   }
 }
 
+/// Commits every node in turn, for all rows at once, each time on a pool as it was. The rows' slots
+/// after each, [live rows, drafts, ...]. `commit(accepted, pool)` makes the call.
+template <typename Commit>
+HostTensor commit_every_node(GoldenCase& golden, const GoldenRows& rows, int64_t drafts,
+                             const HostTensor& before, const Commit& commit) {
+  std::vector<int64_t> shape{static_cast<int64_t>(rows.live_slots().size()), drafts};
+  shape.insert(shape.end(), before.shape().begin() + 1, before.shape().end());
+  HostTensor all(before.dtype(), shape);
+  for (int64_t node = 0; node < drafts; ++node) {
+    HostTensor pool = before.clone();
+    const HostTensor accepted = every_row(rows, node);
+    commit(accepted, pool);
+    put_draft(all, node, take(pool, rows.live_slots()));
+    if (node + 1 == drafts) golden.judge_untouched("other slots", pool, before, rows.live_slots());
+  }
+  return all;
+}
+
 /// Parents from the file's links, and the judgement that they are the file's own parents.
 HostTensor parents_from_links(GoldenCase& golden, const GoldenRows& rows, int64_t drafts) {
   HostTensor parent(DType::kI32, {rows.num_rows(), drafts});
@@ -81,6 +99,64 @@ HostTensor parents_from_links(GoldenCase& golden, const GoldenRows& rows, int64_
   golden.judge_exact("parents", take(parent, live_rows(rows)), take(stored, live_rows(rows)));
   return parent;
 }
+
+/// Windows move together with a state: here one of zeros.
+struct ZeroAttention {
+  HostTensor state, u, k, inverse_norm, alpha;
+  ZeroAttention(int64_t slots, int64_t tokens)
+      : state(DType::kF32, {slots, 1, 16, 16}),
+        u(DType::kF32, {tokens, 1, 16}),
+        k(DType::kF32, {tokens, 1, 16}),
+        inverse_norm(DType::kF32, {tokens, 1}),
+        alpha(DType::kF32, {tokens, 1, 16}) {}
+};
+
+/// The inputs of a KDA verify file; the call's record and output.
+struct KdaDrafts {
+  int64_t drafts;
+  GoldenRows rows;
+  int64_t tokens;
+  HostTensor before, state, parent;
+  HostTensor out, u, k, inverse_norm, alpha;
+  KdaVerifyParams params;
+
+  explicit KdaDrafts(GoldenCase& golden)
+      : drafts(golden.param_int("draft_tokens")),
+        rows(draft_rows(golden, drafts)),
+        tokens(rows.num_tokens()) {
+    const int64_t heads = golden.param_int("H");
+    const int64_t value_heads = golden.param_int("HV");
+    const int64_t k_dim = golden.param_int("K");
+    const int64_t v_dim = golden.param_int("V");
+    before = golden.pool("pool_before", {kAnyGoldenSize, value_heads, v_dim, k_dim});
+    state = before.clone();
+    const HostTensor& v = golden.tensor("v", {1, tokens, value_heads, v_dim});
+    out = HostTensor(v.dtype(), {tokens, value_heads, v_dim});
+    fill_nan(out);
+    u = HostTensor(DType::kF32, {tokens, value_heads, v_dim});
+    k = HostTensor(v.dtype(), {tokens, heads, k_dim});
+    inverse_norm = HostTensor(DType::kF32, {tokens, heads});
+    alpha = HostTensor(DType::kF32, {tokens, value_heads, k_dim});
+    KdaParams& kda = params.kda;
+    kda.rows = rows.tensors();
+    kda.q = golden.tensor("q", {1, tokens, heads, k_dim}).view().select(0, 0);
+    kda.k = golden.tensor("k", {1, tokens, heads, k_dim}).view().select(0, 0);
+    kda.v = v.view().select(0, 0);
+    kda.gate =
+        view_as(golden.tensor("a", {1, tokens, value_heads * k_dim}), {tokens, value_heads, k_dim});
+    kda.beta = golden.tensor("b", {1, tokens, value_heads}).view().select(0, 0);
+    kda.A_log = golden.tensor("A_log", {value_heads});
+    kda.dt_bias = view_as(golden.tensor("dt_bias", {value_heads * k_dim}), {value_heads, k_dim});
+    kda.scale = static_cast<float>(require(golden.params().get_double("scale")));
+    kda.state = state;
+    kda.out = out;
+    params.record = {u, k, inverse_norm, alpha};
+    if (!golden.has("retrieve_parent_token")) return;
+    parent = golden.tensor("retrieve_parent_token", {rows.num_rows(), drafts}).clone();
+    for (int64_t n = 0; n < rows.num_rows(); ++n) parent.set(n * drafts, -1);  // the file has 0
+    params.parent = view_as(parent, {tokens});
+  }
+};
 
 }  // namespace
 
@@ -117,107 +193,51 @@ void run_golden_conv_spec(GoldenCase& golden) {
   golden.judge_padding("out padding", out, rows.tokens(false));
   golden.judge_exact("windows not written", window, before);
 
-  // Windows move with a state in one call; a state of zeros comes along.
-  HostTensor state(DType::kF32, {before.shape()[0], 1, 16, 16});
-  const HostTensor u(DType::kF32, {tokens, 1, 16});
-  const HostTensor k(DType::kF32, {tokens, 1, 16});
-  const HostTensor inverse_norm(DType::kF32, {tokens, 1});
-  HostTensor windows(before.dtype(),
-                     {static_cast<int64_t>(rows.live_slots().size()), drafts, dim, tail});
-  for (int64_t node = 0; node < drafts; ++node) {
-    HostTensor moved = before.clone();
-    const HostTensor accepted = every_row(rows, node);
-    HostTensor record_u = u.clone();
-    HostTensor record_k = k.clone();
-    HostTensor record_norm = inverse_norm.clone();
-    HostTensor alpha = u.clone();
-    KdaCommitParams commit;
-    commit.rows = params.conv.rows;
-    commit.parent = params.parent;
-    commit.accepted_node = accepted;
-    commit.record = {record_u, record_k, record_norm, alpha};
-    commit.conv_x = params.conv.x;
-    commit.state = state;
-    commit.window = moved;
-    golden.call(kKdaCommit, commit);
-    put_draft(windows, node, take(moved, rows.live_slots()));
-    if (node + 1 == drafts) {
-      golden.judge_untouched("other slots", moved, before, rows.live_slots());
-    }
-  }
+  ZeroAttention zero(before.shape()[0], tokens);
+  const HostTensor windows = commit_every_node(
+      golden, rows, drafts, before, [&](const HostTensor& node, HostTensor& pool) {
+        KdaCommitParams commit;
+        commit.rows = params.conv.rows;
+        commit.parent = params.parent;
+        commit.accepted_node = node;
+        commit.record = {zero.u, zero.k, zero.inverse_norm, zero.alpha};
+        commit.conv_x = params.conv.x;
+        commit.state = zero.state;
+        commit.window = pool;
+        golden.call(kKdaCommit, commit);
+      });
   golden.judge_exact(
       "intermediate_windows", windows,
       take(golden.tensor("intermediate_windows", {batch, drafts, dim, tail}), live_rows(rows)));
 }
 
 void run_golden_kda_verify(GoldenCase& golden) {
-  const int64_t drafts = golden.param_int("draft_tokens");
-  const int64_t heads = golden.param_int("H");
-  const int64_t value_heads = golden.param_int("HV");
-  const int64_t k_dim = golden.param_int("K");
-  const int64_t v_dim = golden.param_int("V");
-  const GoldenRows rows = draft_rows(golden, drafts);
-  const int64_t tokens = rows.num_tokens();
-  const HostTensor before = golden.pool("pool_before", {kAnyGoldenSize, value_heads, v_dim, k_dim});
-  HostTensor state = before.clone();
-  const HostTensor& v = golden.tensor("v", {1, tokens, value_heads, v_dim});
-  HostTensor out(v.dtype(), {tokens, value_heads, v_dim});
-  fill_nan(out);
-  HostTensor parent;
-  if (golden.has("retrieve_parent_token")) {
-    parent = golden.tensor("retrieve_parent_token", {rows.num_rows(), drafts}).clone();
-    for (int64_t n = 0; n < rows.num_rows(); ++n) parent.set(n * drafts, -1);  // the file has 0
-  }
+  KdaDrafts c(golden);
+  golden.call(kKdaVerify, c.params);
 
-  HostTensor u(DType::kF32, {tokens, value_heads, v_dim});
-  HostTensor record_k(v.dtype(), {tokens, heads, k_dim});
-  HostTensor inverse_norm(DType::kF32, {tokens, heads});
-  HostTensor alpha(DType::kF32, {tokens, value_heads, k_dim});
-  KdaVerifyParams params;
-  params.kda.rows = rows.tensors();
-  params.kda.q = golden.tensor("q", {1, tokens, heads, k_dim}).view().select(0, 0);
-  params.kda.k = golden.tensor("k", {1, tokens, heads, k_dim}).view().select(0, 0);
-  params.kda.v = v.view().select(0, 0);
-  params.kda.gate =
-      view_as(golden.tensor("a", {1, tokens, value_heads * k_dim}), {tokens, value_heads, k_dim});
-  params.kda.beta = golden.tensor("b", {1, tokens, value_heads}).view().select(0, 0);
-  params.kda.A_log = golden.tensor("A_log", {value_heads});
-  params.kda.dt_bias =
-      view_as(golden.tensor("dt_bias", {value_heads * k_dim}), {value_heads, k_dim});
-  params.kda.scale = static_cast<float>(require(golden.params().get_double("scale")));
-  params.kda.state = state;
-  params.kda.out = out;
-  if (parent.defined()) params.parent = view_as(parent, {tokens});
-  params.record = {u, record_k, inverse_norm, alpha};
-  golden.call(kKdaVerify, params);
-
-  const std::vector<int64_t> live = rows.tokens(true);
+  const std::vector<int64_t> live = c.rows.tokens(true);
+  const int64_t value_heads = c.out.shape()[1];
+  const int64_t v_dim = c.out.shape()[2];
   const ConstTensorView ref =
-      golden.tensor("o_ref", {1, tokens, value_heads, v_dim}).view().select(0, 0);
-  golden.judge_output("o", take(out, live), take(ref, live), "o");
-  golden.judge_padding("o padding", out, rows.tokens(false));
-  golden.judge_exact("states not written", state, before);
+      golden.tensor("o_ref", {1, c.tokens, value_heads, v_dim}).view().select(0, 0);
+  golden.judge_output("o", take(c.out, live), take(ref, live), "o");
+  golden.judge_padding("o padding", c.out, c.rows.tokens(false));
+  golden.judge_exact("states not written", c.state, c.before);
 
-  const auto live_count = static_cast<int64_t>(rows.live_slots().size());
-  HostTensor states(DType::kF32, {live_count, drafts, value_heads, v_dim, k_dim});
-  for (int64_t node = 0; node < drafts; ++node) {
-    HostTensor moved = before.clone();
-    const HostTensor accepted = every_row(rows, node);
-    KdaCommitParams commit;
-    commit.rows = params.kda.rows;
-    commit.parent = params.parent;
-    commit.accepted_node = accepted;
-    commit.record = params.record;
-    commit.state = moved;
-    golden.call(kKdaCommit, commit);
-    put_draft(states, node, take(moved, rows.live_slots()));
-    if (node + 1 == drafts) {
-      golden.judge_untouched("other slots", moved, before, rows.live_slots());
-    }
-  }
+  const HostTensor states = commit_every_node(golden, c.rows, c.drafts, c.before,
+                                              [&](const HostTensor& node, HostTensor& pool) {
+                                                KdaCommitParams commit;
+                                                commit.rows = c.params.kda.rows;
+                                                commit.parent = c.params.parent;
+                                                commit.accepted_node = node;
+                                                commit.record = c.params.record;
+                                                commit.state = pool;
+                                                golden.call(kKdaCommit, commit);
+                                              });
   golden.judge_state(
       "intermediate_states", states,
-      golden.tensor("intermediate_states_ref", {live_count, drafts, value_heads, v_dim, k_dim}),
+      golden.tensor("intermediate_states_ref",
+                    {states.shape()[0], c.drafts, value_heads, v_dim, c.before.shape()[3]}),
       "intermediate_states");
 }
 
@@ -253,26 +273,19 @@ void run_golden_lightning_mtp(GoldenCase& golden) {
   golden.judge_padding("o padding", out, rows.tokens(false));
   golden.judge_exact("states not written", state, before);
 
-  const auto live_count = static_cast<int64_t>(rows.live_slots().size());
-  HostTensor states(DType::kF32, {live_count, drafts, heads, dim, dim});
-  for (int64_t node = 0; node < drafts; ++node) {
-    HostTensor moved = before.clone();
-    const HostTensor accepted = every_row(rows, node);
-    LightningCommitParams commit;
-    commit.rows = params.lightning.rows;
-    commit.accepted_node = accepted;
-    commit.record = params.record;
-    commit.slopes = params.lightning.slopes;
-    commit.state = moved;
-    golden.call(kLightningCommit, commit);
-    put_draft(states, node, take(moved, rows.live_slots()));
-    if (node + 1 == drafts) {
-      golden.judge_untouched("other slots", moved, before, rows.live_slots());
-    }
-  }
+  const HostTensor states = commit_every_node(golden, rows, drafts, before,
+                                              [&](const HostTensor& node, HostTensor& pool) {
+                                                LightningCommitParams commit;
+                                                commit.rows = params.lightning.rows;
+                                                commit.accepted_node = node;
+                                                commit.record = params.record;
+                                                commit.slopes = params.lightning.slopes;
+                                                commit.state = pool;
+                                                golden.call(kLightningCommit, commit);
+                                              });
   golden.judge_state(
       "intermediate_states", states,
-      golden.tensor("intermediate_states_ref", {live_count, drafts, heads, dim, dim}),
+      golden.tensor("intermediate_states_ref", {states.shape()[0], drafts, heads, dim, dim}),
       "intermediate_states");
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "linestate/ops/lightning_verify.h"
+#include "ops/draft_tree/random_tree_case.h"
 #include "testing/lightning_case.h"
-#include "testing/random_tree.h"
 
 namespace linestate::testing {
 

@@ -9,8 +9,8 @@
 
 #include "linestate/ops/kda_verify.h"
 #include "ops/causal_conv1d/conv_case.h"
+#include "ops/draft_tree/random_tree_case.h"
 #include "testing/compare.h"
-#include "testing/random_tree.h"
 
 namespace linestate::testing {
 namespace {
