@@ -33,6 +33,7 @@ OUTER = {
     "plugins": {"plugins"},
     "bench": {"bench", "testing"},
     "examples": {"examples"},
+    "fuzz": {"fuzz", "testing", "state"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "linestate/slot_pack.h"
+#include "linestate/state/slot_pack.h"
 #include "linestate/tensor.h"
 
 namespace linestate {

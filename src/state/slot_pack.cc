@@ -1,4 +1,4 @@
-#include "linestate/slot_pack.h"
+#include "linestate/state/slot_pack.h"
 
 #include <cstring>
 #include <string>

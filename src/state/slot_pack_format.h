@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "linestate/slot_pack.h"
+#include "linestate/state/slot_pack.h"
 #include "linestate/state_pool.h"
 #include "linestate/status.h"
 

@@ -1,10 +1,11 @@
-#include "linestate/slot_pack.h"
+#include "linestate/state/slot_pack.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <sstream>
@@ -486,6 +487,51 @@ TEST(SlotPack, RefusesBadArgumentsByName) {
   ASSERT_TRUE(pool.release_memory().ok());
   EXPECT_EQ(pack_slot(pool, 0, 0, exact, out).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(unpack_slot(out, pool, 0).status().code(), StatusCode::kFailedPrecondition);
+}
+
+// The file was written by another program that knows only the document: value i of a layer is
+// ((37 i) mod 101 - 50) / 64, value i of the window i / 8.
+TEST(SlotPack, ReadsAPackWrittenFromTheDocument) {
+  PoolSpec spec;
+  spec.layers.push_back({0, StateLayout::kVK, 1, 48, 16, 3, 3});
+  spec.layers.push_back({1, StateLayout::kKV, 1, 16, 16, 0, 0});
+  struct Case {
+    const char* file;
+    DType dtype;
+    int64_t position;
+  };
+  for (const Case& item :
+       {Case{"exact_f16", DType::kF16, 128}, Case{"exact_f32", DType::kF32, 64},
+        Case{"exact_bf16", DType::kBF16, 192}, Case{"f16_of_f32", DType::kF32, 64},
+        Case{"int8_of_f32", DType::kF32, 64}}) {
+    std::ifstream file(
+        std::string(LINESTATE_SOURCE_DIR) + "/tests/fuzz_corpus/fuzz_slot_pack/" + item.file,
+        std::ios::binary);
+    const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+    const auto pack = std::as_bytes(std::span(bytes));
+    spec.state_dtype = item.dtype;
+    const StatePool pool = filled_pool(spec, 1, 1);
+    const Result<int64_t> position = unpack_slot(pack, pool, 0);
+    ASSERT_TRUE(position.ok()) << item.file << ": " << position.status().to_string();
+    EXPECT_EQ(*position, item.position);
+    const double tolerance = std::string(item.file) == "int8_of_f32" ? 0.79 / 253 : 0.0;
+    for (int64_t layer : {0, 1}) {
+      const HostTensor state = testing::copy_of(pool.recurrent(layer));
+      for (int64_t i = 0; i < state.num_elements(); ++i) {
+        ASSERT_NEAR(state.at(i), static_cast<double>(i * 37 % 101 - 50) / 64, tolerance)
+            << item.file << " layer " << layer << " value " << i;
+      }
+    }
+    const HostTensor window = testing::copy_of(pool.conv_window(0));
+    for (int64_t i = 0; i < 9; ++i) ASSERT_EQ(window.at(i), static_cast<double>(i) / 8);
+    // And the writer here makes the same bytes.
+    if (tolerance == 0.0) {
+      const PackScheme scheme =
+          std::string(item.file) == "f16_of_f32" ? PackScheme::kF16 : PackScheme::kExact;
+      const Bytes again = packed(pool, 0, item.position, scheme);
+      EXPECT_TRUE(std::equal(again.begin(), again.end(), pack.begin(), pack.end())) << item.file;
+    }
+  }
 }
 
 // The tables of the document against the structs.

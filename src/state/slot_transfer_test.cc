@@ -1,4 +1,4 @@
-#include "linestate/slot_transfer.h"
+#include "linestate/state/slot_transfer.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 //
 // The buffer does not depend on the pool's strides, only on its spec: any pool of the same layers
 // takes it, created or adopted. A tensor-parallel rank packs its own heads; ranks of another size
-// need slot_transfer.h.
+// need state/slot_transfer.h.
 //
 //   std::vector<std::byte> cold(*slot_pack_bytes(pool.spec(), PackScheme::kInt8));
 //   pack_slot(pool, slot, *pool.snapshot_position(slot), PackScheme::kInt8, cold);
