@@ -11,14 +11,15 @@ Status causal_conv1d_update_cpu(const CausalConv1dParams& params, const ExecCont
   constexpr int64_t kRowsPerTask = 16;
   const int64_t num_rows = params.rows.slot.shape[0];
   const int64_t blocks = ConvBlock::blocks(params);
-  parallel_for(context, ceil_div(num_rows, kRowsPerTask) * blocks, [&](int64_t task, int) {
-    const int64_t begin = task / blocks * kRowsPerTask;
-    const int64_t end = min_i64(begin + kRowsPerTask, num_rows);
-    ConvBlock block(params, task % blocks);
-    for (int64_t n = begin; n < end; ++n) {
-      block.run_row(read_decode_row(params.rows, n, params.window.shape[0]));
-    }
-  });
+  parallel_for(threads_for(context, 4 * params.x.num_elements()),
+               ceil_div(num_rows, kRowsPerTask) * blocks, [&](int64_t task, int) {
+                 const int64_t begin = task / blocks * kRowsPerTask;
+                 const int64_t end = min_i64(begin + kRowsPerTask, num_rows);
+                 ConvBlock block(params, task % blocks);
+                 for (int64_t n = begin; n < end; ++n) {
+                   block.run_row(read_decode_row(params.rows, n, params.window.shape[0]));
+                 }
+               });
   raise_if_not_finite(context, params.out);
   return {};
 }
