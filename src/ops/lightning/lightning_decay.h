@@ -7,9 +7,9 @@
 namespace linestate {
 
 /// lambda^n as a sum of two f32. A slow head multiplies its state by a factor just below one
-/// thousands of times; rounding that factor, or S * hi, is a bias of up to 3e-8 each time, always to
-/// the same side. With hi = 1 for slow heads S * hi is exact, and S * hi + (S * lo + ...) rounds the
-/// small decrement instead.
+/// thousands of times; rounding that factor, or S * hi, is a bias of up to 3e-8 each time, always
+/// to the same side. With hi = 1 for slow heads S * hi is exact, and S * hi + (S * lo + ...) rounds
+/// the small decrement instead.
 struct SplitDecay {
   float hi = 1.0f;
   float lo = 0.0f;
