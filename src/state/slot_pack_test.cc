@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "linestate/version.h"
+#include "state/crc64.h"
 #include "state/slot_pack_format.h"
 #include "testing/compare.h"
 #include "testing/fill.h"
@@ -427,6 +428,24 @@ TEST(SlotPack, ImpossibleHeadersWithGoodChecksumsAreRefusedByField) {
     EXPECT_NE(status.message().find(item.text), std::string::npos)
         << status.message() << " for " << item.text;
   }
+}
+
+TEST(SlotPack, PaddingWithAGoodChecksumMustStillBeZero) {
+  const StatePool pool = filled_pool(spec_of(), 1, 1);
+  Bytes bytes = packed(pool, 0, 64, PackScheme::kExact);
+  PackLayer layer;
+  std::memcpy(&layer, bytes.data() + sizeof(PackHeader), sizeof(layer));
+  ASSERT_GT(layer.window_bytes, 33 * 3 * 2);
+  const auto place = std::span(bytes).subspan(static_cast<size_t>(layer.window_offset),
+                                              static_cast<size_t>(layer.window_bytes));
+  place.back() = std::byte{1};
+  layer.window_checksum = crc64(place);
+  poke(bytes, sizeof(PackHeader), layer);
+  fix_header(bytes);
+  const Status status = read_slot_pack(bytes).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("layers[0].window: expected zeros behind"), std::string::npos)
+      << status.message();
 }
 
 TEST(SlotPack, InfoSaysWhatIsInside) {
