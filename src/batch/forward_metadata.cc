@@ -167,18 +167,4 @@ int64_t ForwardMetadata::num_prefill_tokens() const { return impl_->num_prefill_
 std::span<const Segment> ForwardMetadata::segments() const { return impl_->segments; }
 const RowTensors& ForwardMetadata::rows() const { return impl_->rows; }
 
-const char* row_kind_name(RowKind kind) {
-  switch (kind) {
-    case RowKind::kExtend:
-      return "extend";
-    case RowKind::kDecode:
-      return "decode";
-    case RowKind::kVerify:
-      return "verify";
-    case RowKind::kPad:
-      return "pad";
-  }
-  return "unknown";
-}
-
 }  // namespace linestate
