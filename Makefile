@@ -21,7 +21,7 @@ MODEL ?= tiny
 REPLAY_FLAGS ?= --model $(MODEL) --profile mixed --verify 1.0 --plot replay.svg
 SANITIZERS ?= asan-ubsan tsan
 
-.PHONY: help setup configure build command replay test bench lint tidy format sanitize clean
+.PHONY: help setup configure build command replay test cuda bench lint tidy format sanitize clean
 
 help:  ## this list
 	@echo "make TARGET [PRESET=cpu-release|cpu-debug|cuda-sm90a] [JOBS=n]"
@@ -49,6 +49,14 @@ replay: command  ## serve a real request trace and verify every answer (TRACE=fi
 
 test: build  ## build everything and run every test
 	@tools/run_tests.sh $(PRESET)
+
+cuda: setup  ## compile and link everything that CUDA is in, without running it
+	@mkdir -p build
+	@cmake --preset cuda-sm90a -B build/cuda-link $(CONFIGURE_FLAGS) -DLINESTATE_GPU_TESTS_ONLY=ON \
+	  $(if $(NVCC),-DCMAKE_CUDA_COMPILER=$(NVCC)) >build/cuda-link.log 2>&1 || { cat build/cuda-link.log; exit 1; }
+	@cmake --build build/cuda-link -j $(JOBS)
+	@ctest --test-dir build/cuda-link -N -L gpu | \
+	  sed -n 's/^Total Tests: \(.*\)/\1 tests need a GPU and were left out: they were built and linked./p'
 
 bench: command
 	@if $(BUILD)/linestate --help | grep -qw bench; then $(BUILD)/linestate bench; \
