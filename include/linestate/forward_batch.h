@@ -63,6 +63,11 @@ struct Segment {
   ConstTensorView parent;  // verify: [tokens] i32; undefined = chains
   SnapshotPlan snapshots;  // of this segment's rows, counted from row_begin; undefined = none
   TensorView taken;        // [M] u8, what commit reports for `snapshots`; undefined = none
+
+  // Decode rows of a pool with replay rings; undefined without.
+  ConstTensorView replay_pending;   // [rows] i32, records before this token
+  ConstTensorView replay_flush;     // [rows] u8, 1 = this token writes the state
+  ConstTensorView snapshot_source;  // [M] i32, slots of the rows in `snapshots`
 };
 
 /// Room of a ForwardMetadata.
@@ -84,12 +89,13 @@ class ForwardMetadata {
   ForwardMetadata& operator=(ForwardMetadata&&) noexcept;
   ~ForwardMetadata();
 
-  /// Checks the batch, then runs its deferred slot work on `pool`, then refills the buffers in
-  /// place. On error nothing has happened: pool and metadata are as before.
-  /// Errors: kInvalidArgument naming the row and field (kinds not contiguous, a decode row without
-  /// exactly one token, negative or too many tokens, num_valid > tokens, duplicate live slots
-  /// after translation, bad parents, a snapshot position outside its row, deferred work without
-  /// extend rows or on bad slots, a bad slot table, more than the capacity).
+  /// Checks the batch; folds the replay rings of slots that prefill, verify or copy will read; runs
+  /// the deferred slot work; refills the buffers in place; advances the cursors of decode rows. On
+  /// error nothing has happened: pool and metadata are as before. Errors: kInvalidArgument naming
+  /// the row and field (kinds not contiguous, a decode row without exactly one token, negative or
+  /// too many tokens, num_valid > tokens, duplicate live slots after translation, bad parents, a
+  /// snapshot position outside its row, deferred work without extend rows or on bad slots, a bad
+  /// slot table, more than the capacity).
   Status prepare(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
 
   int64_t num_rows() const;        // rows of the batch, padding included

@@ -43,6 +43,7 @@ struct Row {
   int32_t tokens = 0;          // this call's tokens
   int32_t num_valid = -1;      // real tokens among them, the rest are placeholders; -1 = all
   int32_t accepted_node = -1;  // for commit: node id, -1 = none
+  bool force_flush = false;    // decode with a replay ring: write the state at this token
 };
 
 /// The rows of one call as operators read them: tensors on the operator's device, so that a

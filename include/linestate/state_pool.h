@@ -20,6 +20,7 @@
 
 #include "linestate/exec_context.h"
 #include "linestate/model_config.h"
+#include "linestate/ops/replay_ring.h"
 #include "linestate/status.h"
 #include "linestate/tensor.h"
 
@@ -41,10 +42,19 @@ struct LayerState {
   int64_t conv_tail = 0;      // W - 1
 };
 
+/// Buffered decode, see ops/replay_ring.h. The rings are the library's memory, also of adopted
+/// pools.
+struct ReplaySpec {
+  int64_t length = 1;         // R, 1..kMaxReplayLength; 1 = every token writes the state
+  DType dtype = DType::kF32;  // of the records: f32 | f16
+  std::vector<std::vector<float>> slopes;  // by layer: [H] of Lightning layers, else empty
+};
+
 struct PoolSpec {
   std::vector<LayerState> layers;
   DType state_dtype = DType::kF32;    // f32 | bf16 | f16
   DType window_dtype = DType::kBF16;  // the io dtype, or f32
+  ReplaySpec replay;
 };
 
 /// The pool a (sharded) model needs. `model` is what shard_model returned.
@@ -92,6 +102,17 @@ class StatePool {
   TensorView conv_window(int64_t index) const;
   /// Every plane of every layer, recurrent then window, for state_clear and state_copy.
   std::span<const TensorView> planes() const;
+
+  /// True when spec().replay.length > 1: decode goes through the rings.
+  bool has_replay() const;
+  /// Pending records of layer `index`. REQUIRES: has_replay().
+  const ReplayRing& replay_ring(int64_t index) const;
+  /// [P] i32, pending records of every slot, shared by the layers. REQUIRES: has_replay().
+  TensorView replay_cursor() const;
+  /// Empties the rings of `slots` [n] i32 | i64 into the state, all layers; padding ids are
+  /// skipped. ForwardMetadata::prepare does it where a batch needs it; call it before reading,
+  /// copying or transferring a slot by other means. No-op without rings.
+  Status fold(const ConstTensorView& slots, const ExecContext& context) const;
 
   /// Lowest-numbered slot that is free and whose event has passed.
   /// Errors: kResourceExhausted when every slot is taken or still in flight.

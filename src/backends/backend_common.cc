@@ -4,6 +4,7 @@
 
 #include "base/message.h"
 #include "base/row_access.h"
+#include "linestate/ops/state_ops.h"
 #include "ops/draft_tree/draft_path.h"
 
 namespace linestate {
@@ -124,6 +125,18 @@ Status choice_status(const KernelChoice& choice) {
   if (!choice.problem.empty()) return Status(StatusCode::kInvalidArgument, choice.problem);
   if (!choice.kernel.empty()) return {};
   return Status(StatusCode::kUnsupported, describe(choice));
+}
+
+Status copy_flushed_snapshots(const Segment& segment, const TensorView& state,
+                              const ExecContext& context) {
+  if (!segment.snapshots.defined()) return {};
+  const ConstTensorView source = state;
+  StateCopyParams copy;
+  copy.src = {&source, 1};
+  copy.dst = {&state, 1};
+  copy.src_slots = segment.snapshot_source;
+  copy.dst_slots = segment.snapshots.slot;
+  return state_copy(copy, context);
 }
 
 RowTensors empty_rows() {

@@ -29,10 +29,11 @@ inline ModelConfig two_layer_model() {
   return model;
 }
 
-/// One piece of one request: tokens [start, start + tokens) of its stream.
+/// One piece of one request: tokens [start, start + tokens) of its stream, or those named.
 struct Piece {
   int request = 0;
   Row row;
+  std::vector<int64_t> tokens;  // of the stream, one a token of the row; empty = from row.start on
 };
 
 /// Tensors of both layers over T tokens, gathered from the requests' streams.
@@ -77,8 +78,8 @@ class TwoLayers {
     fill_nan(lightning_out_);
   }
 
-  KdaLayerIo kda_io() { return {qkv_, gate_, beta_, z_, kda_out_}; }
-  LightningLayerIo lightning_io() { return {q_, k_, v_, group_gate_, lightning_out_}; }
+  KdaLayerIo kda_io() { return {qkv_, gate_, beta_, z_, kda_out_, {}, {}}; }
+  LightningLayerIo lightning_io() { return {q_, k_, v_, group_gate_, lightning_out_, {}}; }
   const HostTensor& kda_out() const { return kda_out_; }
   const HostTensor& lightning_out() const { return lightning_out_; }
 
@@ -101,7 +102,9 @@ class TwoLayers {
       for (int64_t i = 0; i < piece.row.tokens; ++i, ++t) {
         const TensorView token = out.view().slice(0, t, t + 1);
         if (piece.row.kind == RowKind::kPad || i >= valid) continue;  // NaN: must not be read
-        const auto position = static_cast<uint64_t>(piece.row.start + i);
+        const int64_t at =
+            piece.tokens.empty() ? piece.row.start + i : piece.tokens[static_cast<size_t>(i)];
+        const auto position = static_cast<uint64_t>(at);
         const uint64_t key = seed * 1000003 + static_cast<uint64_t>(piece.request);
         fill_normal(token, hash64(key) ^ position);
       }

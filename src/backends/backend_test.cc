@@ -6,95 +6,23 @@
 #include <optional>
 #include <string>
 
-#include "backends/backend_fixture.h"
-#include "testing/compare.h"
+#include "backends/backend_engine_fixture.h"
 
 namespace linestate {
 namespace {
 
+using testing::Engine;
+using testing::expect_same;
 using testing::HostTensor;
 using testing::Piece;
-using testing::TwoLayers;
 
 Piece extend(int request, int32_t slot, int64_t start, int32_t tokens, int32_t valid = -1) {
-  return {request, {slot, RowKind::kExtend, start, tokens, valid, -1}};
+  return {request, {slot, RowKind::kExtend, start, tokens, valid, -1}, {}};
 }
 Piece decode(int request, int32_t slot, int64_t start) {
-  return {request, {slot, RowKind::kDecode, start, 1, -1, -1}};
+  return {request, {slot, RowKind::kDecode, start, 1, -1, -1}, {}};
 }
-Piece pad(int32_t tokens) { return {0, {kPadSlot, RowKind::kPad, 0, tokens, -1, -1}}; }
-
-// An engine of one model: pool, metadata, both backends, workspace.
-class Engine {
- public:
-  explicit Engine(DType state = DType::kF32, DType io = DType::kBF16, std::string kernel = "auto",
-                  int threads = 0)
-      : layers_(io),
-        pool_(*StatePool::create(make_pool_spec(layers_.model(), state, io), 8)),
-        metadata_(*ForwardMetadata::create(16)),
-        kernel_(std::move(kernel)) {
-    for (const TensorView& plane : pool_.planes()) testing::fill_nan(plane);  // dirty memory
-    context_.num_threads = threads;
-  }
-
-  StatePool& pool() { return pool_; }
-  void replace_pool(StatePool pool) { pool_ = std::move(pool); }
-  TwoLayers& layers() { return layers_; }
-  ExecContext& context() { return context_; }
-
-  Status run(const std::vector<Piece>& pieces, int64_t capacity = 0) {
-    const KernelOptions options{kernel_, "", "", "", ""};
-    const KdaBackend kda = *KdaBackend::create(layers_.model(), options);
-    const LightningBackend lightning = *LightningBackend::create(layers_.model(), options);
-    std::vector<Row> rows;
-    for (const Piece& piece : pieces) rows.push_back(piece.row);
-    ForwardBatch batch;
-    batch.rows = rows;
-    batch.token_capacity = capacity;
-    LINESTATE_RETURN_IF_ERROR(metadata_.prepare(batch, pool_, context_));
-    const int64_t tokens = metadata_.token_capacity();
-    layers_.gather(pieces, tokens);
-    const int64_t bytes = std::max(*kda.workspace_bytes(tokens, pool_, context_),
-                                   *lightning.workspace_bytes(tokens, pool_, context_));
-    workspace_ = HostTensor(DType::kU8, {bytes});
-    context_.workspace = {workspace_.data(), bytes};
-    LINESTATE_RETURN_IF_ERROR(
-        kda.forward(0, layers_.kda_weights(), metadata_, pool_, layers_.kda_io(), context_));
-    return lightning.forward(1, layers_.lightning_weights(), metadata_, pool_,
-                             layers_.lightning_io(), context_);
-  }
-
-  // Outputs of tokens [begin, end) of the last run, both layers.
-  std::vector<HostTensor> outputs(int64_t begin, int64_t end) const {
-    std::vector<HostTensor> out;
-    out.push_back(testing::copy_of(layers_.kda_out().view().slice(0, begin, end)));
-    out.push_back(testing::copy_of(layers_.lightning_out().view().slice(0, begin, end)));
-    return out;
-  }
-  std::vector<HostTensor> slot(int64_t s) const {
-    std::vector<HostTensor> out;
-    for (const TensorView& plane : pool_.planes()) {
-      out.push_back(testing::copy_of(plane.slice(0, s, s + 1)));
-    }
-    return out;
-  }
-
- private:
-  TwoLayers layers_;
-  StatePool pool_;
-  ForwardMetadata metadata_;
-  std::string kernel_;
-  ExecContext context_;
-  HostTensor workspace_;
-};
-
-void expect_same(const std::vector<HostTensor>& a, const std::vector<HostTensor>& b,
-                 const std::string& what) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(testing::bit_difference(a[i], b[i]), "") << what << ", tensor " << i;
-  }
-}
+Piece pad(int32_t tokens) { return {0, {kPadSlot, RowKind::kPad, 0, tokens, -1, -1}, {}}; }
 
 class BackendTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kernels, BackendTest, ::testing::Values("cpu", "ref"),

@@ -89,6 +89,8 @@ struct EmptyForward {
     Segment segment;
     segment.kind = kind;
     segment.rows = empty_rows();
+    segment.replay_pending = TensorView(nullptr, DType::kI32, {0});
+    segment.replay_flush = TensorView(nullptr, DType::kU8, {0});
     return segment;
   }
 };

@@ -83,6 +83,10 @@ KdaSegment plan_kda_segment(const KdaLayerCall& call, const Segment& segment) {
     plan.record = record_of(call.io.record, tokens);
     plan.record_x = record_tokens(call.io.record_x, tokens);
   }
+  if (segment.kind == RowKind::kDecode && call.pool.has_replay()) {
+    plan.ring = call.pool.replay_ring(call.pool_layer);
+    plan.kda.snapshots = {};  // copied behind the operator, once the token has flushed
+  }
   plan.gated_norm.x = plan.kda.out;
   plan.gated_norm.z = segment_tokens(call.io.z, segment);
   plan.gated_norm.weight = call.weights.norm_weight;
@@ -92,6 +96,12 @@ KdaSegment plan_kda_segment(const KdaLayerCall& call, const Segment& segment) {
 }
 
 namespace {
+
+bool replays(const KdaSegment& plan) { return plan.ring.keys.defined(); }
+
+KdaReplayParams replay_params(const KdaSegment& plan) {
+  return {plan.kda, plan.ring, plan.segment.replay_pending, plan.segment.replay_flush};
+}
 
 Result<int64_t> conv_scratch(const KdaSegment& plan, const KdaKernelNames& names,
                              const ExecContext& context) {
@@ -110,7 +120,9 @@ Result<int64_t> attention_scratch(const KdaSegment& plan, const KdaKernelNames& 
                                   const ExecContext& context) {
   switch (plan.segment.kind) {
     case RowKind::kDecode:
-      return kda_decode_workspace_bytes(plan.kda, context, names.attention);
+      return replays(plan)
+                 ? kda_decode_replay_workspace_bytes(replay_params(plan), context, names.attention)
+                 : kda_decode_workspace_bytes(plan.kda, context, names.attention);
     case RowKind::kVerify:
       return kda_verify_workspace_bytes({plan.kda, plan.segment.parent, plan.record}, context,
                                         names.attention);
@@ -134,7 +146,9 @@ Status run_attention(const KdaSegment& plan, const KdaKernelNames& names,
   switch (plan.segment.kind) {
     case RowKind::kDecode:
       LINESTATE_RETURN_IF_ERROR(causal_conv1d_update(plan.conv, context, names.conv));
-      return kda_decode(plan.kda, context, names.attention);
+      if (!replays(plan)) return kda_decode(plan.kda, context, names.attention);
+      LINESTATE_RETURN_IF_ERROR(kda_decode_replay(replay_params(plan), context, names.attention));
+      return copy_flushed_snapshots(plan.segment, plan.kda.state, context);
     case RowKind::kVerify:
       record_inputs(plan);
       LINESTATE_RETURN_IF_ERROR(
@@ -182,7 +196,9 @@ void explain_kda_segment(const KdaSegment& plan, const KdaKernelNames& names,
   switch (plan.segment.kind) {
     case RowKind::kDecode:
       choices.push_back(explain_causal_conv1d_update(plan.conv, context, names.conv));
-      choices.push_back(explain_kda_decode(plan.kda, context, names.attention));
+      choices.push_back(
+          replays(plan) ? explain_kda_decode_replay(replay_params(plan), context, names.attention)
+                        : explain_kda_decode(plan.kda, context, names.attention));
       break;
     case RowKind::kVerify:
       choices.push_back(explain_causal_conv1d_verify({plan.conv, parent}, context, names.conv));

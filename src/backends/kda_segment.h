@@ -18,6 +18,7 @@ struct KdaSegment {
   KdaParams kda;
   KdaRecord record;     // verify
   TensorView record_x;  // verify
+  ReplayRing ring;      // decode of a pool with replay rings; undefined tensors without
   GatedRmsNormParams gated_norm;
 };
 

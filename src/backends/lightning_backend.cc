@@ -14,6 +14,7 @@ struct SegmentPlan {
   bool norm = false;
   LightningParams attention;
   LightningRecord record;  // verify
+  ReplayRing ring;         // decode of a pool with replay rings; undefined tensors without
   GroupRmsNormParams group_norm;
 };
 
@@ -120,6 +121,10 @@ SegmentPlan plan_segment(const LayerSpec& layer, const Segment& segment,
   } else {
     plan.attention.snapshots = segment.snapshots;
   }
+  if (segment.kind == RowKind::kDecode && pool.has_replay()) {
+    plan.ring = pool.replay_ring(pool_layer);
+    plan.attention.snapshots = {};  // copied behind the operator, once the token has flushed
+  }
   if (!plan.norm) return plan;
   plan.group_norm.x = merge_heads(plan.attention.out);
   plan.group_norm.gate = merge_heads(segment_tokens(io.gate, segment));
@@ -128,6 +133,12 @@ SegmentPlan plan_segment(const LayerSpec& layer, const Segment& segment,
   plan.group_norm.eps = layer.norm_eps;
   plan.group_norm.out = merge_heads(segment_tokens(io.out, segment));
   return plan;
+}
+
+bool replays(const SegmentPlan& plan) { return plan.ring.keys.defined(); }
+
+LightningReplayParams replay_params(const SegmentPlan& plan) {
+  return {plan.attention, plan.ring, plan.segment.replay_pending, plan.segment.replay_flush};
 }
 
 // Checks and selects every operator of the segment.
@@ -139,7 +150,10 @@ Result<int64_t> scratch_bytes(const SegmentPlan& plan, const Names& names,
   }
   switch (plan.segment.kind) {
     case RowKind::kDecode:
-      return lightning_decode_workspace_bytes(plan.attention, context, names.attention);
+      return replays(plan)
+                 ? lightning_decode_replay_workspace_bytes(replay_params(plan), context,
+                                                           names.attention)
+                 : lightning_decode_workspace_bytes(plan.attention, context, names.attention);
     case RowKind::kVerify:
       return lightning_verify_workspace_bytes({plan.attention, plan.segment.parent, plan.record},
                                               context, names.attention);
@@ -151,7 +165,10 @@ Result<int64_t> scratch_bytes(const SegmentPlan& plan, const Names& names,
 Status run_attention(const SegmentPlan& plan, const Names& names, const ExecContext& context) {
   switch (plan.segment.kind) {
     case RowKind::kDecode:
-      return lightning_decode(plan.attention, context, names.attention);
+      if (!replays(plan)) return lightning_decode(plan.attention, context, names.attention);
+      LINESTATE_RETURN_IF_ERROR(
+          lightning_decode_replay(replay_params(plan), context, names.attention));
+      return copy_flushed_snapshots(plan.segment, plan.attention.state, context);
     case RowKind::kVerify:
       return lightning_verify({plan.attention, plan.segment.parent, plan.record}, context,
                               names.attention);
@@ -164,7 +181,9 @@ KernelChoice explain_attention(const SegmentPlan& plan, const Names& names,
                                const ExecContext& context) {
   switch (plan.segment.kind) {
     case RowKind::kDecode:
-      return explain_lightning_decode(plan.attention, context, names.attention);
+      return replays(plan)
+                 ? explain_lightning_decode_replay(replay_params(plan), context, names.attention)
+                 : explain_lightning_decode(plan.attention, context, names.attention);
     case RowKind::kVerify:
       return explain_lightning_verify({plan.attention, plan.segment.parent, plan.record}, context,
                                       names.attention);
@@ -259,6 +278,8 @@ Result<int64_t> LightningBackend::workspace_bytes(int64_t max_tokens, const Stat
     io.record = {io.out, io.out};
     Segment segment;
     segment.rows = empty_rows();
+    segment.replay_pending = TensorView(nullptr, DType::kI32, {0});
+    segment.replay_flush = TensorView(nullptr, DType::kU8, {0});
     for (const RowKind kind : {RowKind::kExtend, RowKind::kDecode, RowKind::kVerify}) {
       segment.kind = kind;
       const SegmentPlan plan = plan_segment(*layer, segment, weights, pool, index, io, {});

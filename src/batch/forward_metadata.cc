@@ -31,7 +31,13 @@ struct ForwardMetadata::Impl {
   std::vector<int64_t> snapshot_position;
   std::vector<int32_t> snapshot_slot;
   std::vector<uint8_t> snapshot_taken;
+  std::vector<int32_t> snapshot_source;
   std::vector<size_t> snapshot_at;  // place of the batch's i-th request in the four above
+
+  // Decode rows of a pool with replay rings.
+  std::vector<uint8_t> force_flush;     // [rows]
+  std::vector<int32_t> replay_pending;  // [rows]
+  std::vector<uint8_t> replay_flush;    // [rows]
 
   int64_t num_rows = 0;
   int64_t num_tokens = 0;
@@ -53,7 +59,11 @@ struct ForwardMetadata::Impl {
         snapshot_row(static_cast<size_t>(room.snapshots)),
         snapshot_position(static_cast<size_t>(room.snapshots)),
         snapshot_slot(static_cast<size_t>(room.snapshots)),
-        snapshot_taken(static_cast<size_t>(room.snapshots)) {
+        snapshot_taken(static_cast<size_t>(room.snapshots)),
+        snapshot_source(static_cast<size_t>(room.snapshots)),
+        force_flush(static_cast<size_t>(room.rows)),
+        replay_pending(static_cast<size_t>(room.rows)),
+        replay_flush(static_cast<size_t>(room.rows)) {
     segments.reserve(kMostSegments);
     snapshot_at.reserve(static_cast<size_t>(room.snapshots));
     view_rows();
@@ -64,6 +74,7 @@ struct ForwardMetadata::Impl {
   void add_segments(const ForwardBatch& batch);
   void add_parents(const ForwardBatch& batch);
   void add_snapshots(const ForwardBatch& batch, int64_t num_slots);
+  Status begin_replay(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
 };
 
 void ForwardMetadata::Impl::view_rows() {
@@ -151,6 +162,7 @@ void ForwardMetadata::Impl::add_snapshots(const ForwardBatch& batch, int64_t num
       const bool live = to >= 0 && to < num_slots && from >= 0 && from < num_slots;
       snapshot_row[used] = request.row - static_cast<int32_t>(segment.row_begin);
       snapshot_position[used] = request.position;
+      snapshot_source[used] = from;
       snapshot_slot[used] = to;
       // Extend and decode rows pass their positions for certain; commit answers for verify rows.
       snapshot_taken[used] = live && segment.kind != RowKind::kVerify ? 1 : 0;
@@ -162,9 +174,68 @@ void ForwardMetadata::Impl::add_snapshots(const ForwardBatch& batch, int64_t num
     segment.snapshots.position =
         ConstTensorView(snapshot_position.data() + first, DType::kI64, {count});
     segment.snapshots.slot = ConstTensorView(snapshot_slot.data() + first, DType::kI32, {count});
+    segment.snapshot_source = ConstTensorView(snapshot_source.data() + first, DType::kI32, {count});
     segment.taken = TensorView(snapshot_taken.data() + first, DType::kU8, {count});
   }
 }
+
+// Cursors of the decode rows advance, once for all layers. A row that is to be snapshotted flushes.
+Status ForwardMetadata::Impl::begin_replay(const ForwardBatch& batch, const StatePool& pool,
+                                           const ExecContext& context) {
+  for (Segment& segment : segments) {
+    if (segment.kind != RowKind::kDecode) continue;
+    const auto first = static_cast<size_t>(segment.row_begin);
+    const int64_t count = segment.row_end - segment.row_begin;
+    for (size_t n = first; n < static_cast<size_t>(segment.row_end); ++n) {
+      force_flush[n] = batch.rows[n].force_flush ? 1 : 0;
+    }
+    for (const SnapshotRequest& request : batch.snapshots) {
+      force_flush[static_cast<size_t>(request.row)] = 1;
+    }
+    ReplayStepParams step;
+    step.rows = segment.rows;
+    step.force_flush = ConstTensorView(force_flush.data() + first, DType::kU8, {count});
+    step.ring_length = pool.spec().replay.length;
+    step.cursor = pool.replay_cursor();
+    step.pending = TensorView(replay_pending.data() + first, DType::kI32, {count});
+    step.flush = TensorView(replay_flush.data() + first, DType::kU8, {count});
+    LINESTATE_RETURN_IF_ERROR(replay_step_begin(step, context));
+    segment.replay_pending = step.pending;
+    segment.replay_flush = step.flush;
+  }
+  return {};
+}
+
+namespace {
+
+// Slots whose state something else than decode will read get their pending records; slots whose
+// state is about to be replaced drop theirs.
+Status settle_rings(const ForwardBatch& batch, const DeferredSlotWork& pre, const StatePool& pool,
+                    const ExecContext& context) {
+  const int64_t num_slots = pool.num_slots();
+  std::vector<int32_t> read;
+  std::vector<int32_t> replaced = pre.clear;
+  for (const DeferredSlotWork::Copy& copy : pre.copy) {
+    read.push_back(copy.src);
+    replaced.push_back(copy.dst);
+  }
+  for (const Row& row : batch.rows) {
+    if (row.kind != RowKind::kExtend && row.kind != RowKind::kVerify) continue;
+    (row.start > 0 ? read : replaced).push_back(physical_slot(batch, row.slot, num_slots));
+  }
+  for (const SnapshotRequest& request : batch.snapshots) {
+    replaced.push_back(physical_slot(batch, request.slot, num_slots));
+  }
+  // A copied slot may be the source of a row that resumes: its own old records are not its state.
+  auto* cursor = static_cast<int32_t*>(pool.replay_cursor().data);
+  for (const int32_t slot : replaced) {
+    if (slot >= 0 && slot < num_slots) cursor[slot] = 0;
+  }
+  return pool.fold(ConstTensorView(read.data(), DType::kI32, {static_cast<int64_t>(read.size())}),
+                   context);
+}
+
+}  // namespace
 
 ForwardMetadata::ForwardMetadata(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ForwardMetadata::ForwardMetadata(ForwardMetadata&&) noexcept = default;
@@ -203,6 +274,7 @@ Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool
   LINESTATE_RETURN_IF_ERROR(check_batch(batch, impl_->capacity, pool.num_slots()));
 
   const DeferredSlotWork pre = physical_work(batch, pool.num_slots());
+  if (pool.has_replay()) LINESTATE_RETURN_IF_ERROR(settle_rings(batch, pre, pool, context));
   if (!pre.clear.empty()) {
     StateClearParams clear;
     clear.planes = pool.planes();
@@ -223,7 +295,7 @@ Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool
     LINESTATE_RETURN_IF_ERROR(state_copy(copy, context));
   }
   impl_->fill(batch, pool.num_slots());
-  return {};
+  return pool.has_replay() ? impl_->begin_replay(batch, pool, context) : Status();
 }
 
 static_assert(sizeof(DeferredSlotWork::Copy) == 2 * sizeof(int32_t));

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/int_math.h"
 #include "base/message.h"
+#include "state/replay_rings.h"
 
 namespace linestate {
 namespace {
@@ -70,7 +71,7 @@ Status validate(const PoolSpec& spec) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LINESTATE_RETURN_IF_ERROR(validate(spec.layers[i], i));
   }
-  return {};
+  return validate_replay(spec);
 }
 
 int64_t recurrent_elements(const LayerState& layer) {
@@ -126,7 +127,7 @@ PoolSpec make_pool_spec(const ModelConfig& model, DType state_dtype, DType windo
 }
 
 int64_t bytes_per_slot(const PoolSpec& spec) {
-  int64_t bytes = 0;
+  int64_t bytes = replay_bytes_per_slot(spec);
   for (const LayerState& layer : spec.layers) {
     bytes += recurrent_elements(layer) * dtype_bytes(spec.state_dtype) +
              window_elements(layer) * dtype_bytes(spec.window_dtype);
@@ -139,7 +140,8 @@ int64_t max_slots(const PoolSpec& spec, int64_t budget_bytes) {
   if (per_slot <= 0) return 0;
   // Alignment costs at most kPlaneAlign a plane; step down until the true size fits.
   int64_t slots = budget_bytes / per_slot;
-  while (slots > 0 && pool_bytes(spec, slots) > budget_bytes) --slots;
+  while (slots > 0 && pool_bytes(spec, slots) + slots * replay_bytes_per_slot(spec) > budget_bytes)
+    --slots;
   return slots;
 }
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/int_math.h"
 #include "base/message.h"
+#include "state/replay_rings.h"
 #include "state/slot_allocator.h"
 #include "state/state_layout.h"
 
@@ -31,6 +32,7 @@ struct StatePool::Impl {
   bool bound = false;
   std::vector<LayerPlanes> layers;
   std::vector<TensorView> planes;
+  ReplayRings rings;
   std::vector<int64_t> snapshot;  // tokens by slot, 0 = none; grows with the highest marked slot
 
   Impl(const PoolSpec& spec_in, int64_t num_slots_in, Device device_in)
@@ -71,9 +73,18 @@ struct StatePool::Impl {
                     concat("state pool: cannot allocate ", num_slots, " slots of ",
                            bytes_per_slot(spec), " bytes"));
     }
-    memory.reset(block);
+    std::unique_ptr<void, FreeMemory> held(block);
+    LINESTATE_RETURN_IF_ERROR(allocate_rings());
+    memory = std::move(held);
     bound = true;
     set_layers(lay_out(spec, num_slots, block));
+    return {};
+  }
+
+  Status allocate_rings() {
+    Result<ReplayRings> made = ReplayRings::create(spec, num_slots);
+    if (!made.ok()) return made.status();
+    rings = *std::move(made);
     return {};
   }
 };
@@ -167,6 +178,7 @@ Result<StatePool> StatePool::adopt(const PoolSpec& spec, std::span<const Adopted
     planes.push_back({layers[i].recurrent, layers[i].conv_window});
   }
   auto impl = std::make_unique<Impl>(spec, num_slots, context.device);
+  LINESTATE_RETURN_IF_ERROR(impl->allocate_rings());
   impl->adopted = true;
   impl->bound = true;
   impl->set_layers(std::move(planes));
@@ -184,6 +196,32 @@ TensorView StatePool::recurrent(int64_t index) const {
 TensorView StatePool::conv_window(int64_t index) const {
   return impl_->layers[static_cast<size_t>(index)].conv_window;
 }
+bool StatePool::has_replay() const { return impl_->rings.present(); }
+const ReplayRing& StatePool::replay_ring(int64_t index) const { return impl_->rings.layer(index); }
+TensorView StatePool::replay_cursor() const { return impl_->rings.cursor(); }
+
+Status StatePool::fold(const ConstTensorView& slots, const ExecContext& context) const {
+  if (!has_replay()) return {};
+  std::vector<ReplayFoldLayer> layers;
+  for (size_t i = 0; i < impl_->layers.size(); ++i) {
+    ReplayFoldLayer layer;
+    layer.state = impl_->layers[i].recurrent;
+    layer.ring = impl_->rings.layer(static_cast<int64_t>(i));
+    layer.layer = impl_->spec.layers[i].layer_id;
+    if (impl_->spec.layers[i].layout == StateLayout::kKV) {
+      const std::vector<float>& slopes = impl_->spec.replay.slopes[i];
+      layer.slopes =
+          ConstTensorView(slopes.data(), DType::kF32, {static_cast<int64_t>(slopes.size())});
+    }
+    layers.push_back(layer);
+  }
+  ReplayFoldParams params;
+  params.layers = layers;
+  params.slots = slots;
+  params.cursor = replay_cursor();
+  return replay_fold(params, context);
+}
+
 std::span<const TensorView> StatePool::planes() const { return impl_->planes; }
 
 Result<int32_t> StatePool::allocate() { return impl_->slots.allocate(); }
@@ -228,6 +266,7 @@ Status StatePool::release_memory() {
                                  : "release_memory: already released");
   }
   impl_->memory.reset();
+  impl_->rings = {};
   impl_->bound = false;
   impl_->snapshot.clear();
   impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr));
