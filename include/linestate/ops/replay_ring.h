@@ -45,8 +45,9 @@ struct ReplayStepParams {
   TensorView flush;             // [N] u8 out: 1 = this token flushes
 };
 
-/// Rows that are padding or have num_valid = 0 move no cursor. Errors: kInvalidArgument (shape,
-/// dtype, a cursor outside [0, R) on the CPU).
+/// Rows that are padding or have num_valid = 0 move no cursor, except that a fresh row without its
+/// token empties the ring, as it zeroes the state. Errors: kInvalidArgument (shape, dtype, a cursor
+/// outside [0, R) on the CPU).
 Status replay_step_begin(const ReplayStepParams& params, const ExecContext& context,
                          std::string_view kernel = kAutoKernel);
 KernelChoice explain_replay_step_begin(const ReplayStepParams& params, const ExecContext& context,
