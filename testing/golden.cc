@@ -22,6 +22,11 @@ constexpr GoldenRunner kRunners[] = {
     {"lightning_minimax_prefill", run_golden_minimax_prefill},
     {"lightning_minimax_decode", run_golden_minimax_decode},
     {"lightning_slopes", run_golden_slopes},
+    {"causal_conv1d_update_spec", run_golden_conv_spec},
+    {"kda_verify", run_golden_kda_verify},
+    {"lightning_mtp", run_golden_lightning_mtp},
+    {"spec_commit", run_golden_spec_commit},
+    {"track_decode", run_golden_track_decode},
 };
 
 Status with_path(std::string_view path, StatusCode code, const std::string& message) {

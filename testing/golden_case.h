@@ -164,5 +164,10 @@ void run_golden_seg_la_decode(GoldenCase& golden);
 void run_golden_minimax_prefill(GoldenCase& golden);
 void run_golden_minimax_decode(GoldenCase& golden);
 void run_golden_slopes(GoldenCase& golden);
+void run_golden_conv_spec(GoldenCase& golden);
+void run_golden_kda_verify(GoldenCase& golden);
+void run_golden_lightning_mtp(GoldenCase& golden);
+void run_golden_spec_commit(GoldenCase& golden);
+void run_golden_track_decode(GoldenCase& golden);
 
 }  // namespace linestate::testing

@@ -28,6 +28,9 @@ struct GoldenFile {
 constexpr GoldenFile kServed[] = {
     {"conv1d_prefill_bf16w_dim320", 12},
     {"conv1d_prefill_f32w", 16},
+    {"conv1d_spec_chain", 5},
+    {"conv1d_spec_chain_t2", 4},
+    {"conv1d_spec_tree", 6},
     {"conv1d_update_bf16w", 12},
     {"conv1d_update_f32w", 12},
     {"kda_decode_bf16state_gva_d64", 6},
@@ -39,16 +42,23 @@ constexpr GoldenFile kServed[] = {
     {"kda_prefill_softplus_d128", 3},
     {"kda_prefill_stronggate_d64", 3},
     {"kda_prefill_trap_mixedbase_d64", 2},
+    {"kda_verify_chain_d64", 5},
+    {"kda_verify_tree_d64", 5},
     {"lightning_decode_f32_d128", 4},
     {"lightning_minimax_decode_bf16_d128", 4},
     {"lightning_minimax_decode_f32_d64", 4},
     {"lightning_minimax_prefill_f32_d128", 3},
     {"lightning_minimax_prefill_f32_d64", 3},
+    {"lightning_mtp_bf16_d64", 5},
+    {"lightning_mtp_f32_d128", 4},
     {"lightning_prefill_bf16_d64", 3},
     {"lightning_prefill_even_bf16_d64", 3},
     {"lightning_prefill_f32_d128", 3},
     {"lightning_prefill_steep_f32_d64", 3},
     {"lightning_slopes", 1},
+    {"spec_commit_bf16", 4},
+    {"spec_commit_f32", 4},
+    {"track_decode", 4},
 };
 // clang-format on
 
@@ -174,6 +184,12 @@ TEST(GoldenFiles, AWrongReferenceFails) {
                                           {"lightning_prefill_f32_d128", "o_ref"},
                                           {"lightning_decode_f32_d128", "state_ref"},
                                           {"lightning_minimax_prefill_f32_d64", "kv_ref"},
+                                          {"conv1d_spec_tree", "intermediate_windows"},
+                                          {"conv1d_spec_chain", "out_ref"},
+                                          {"kda_verify_tree_d64", "intermediate_states_ref"},
+                                          {"lightning_mtp_f32_d128", "intermediate_states_ref"},
+                                          {"spec_commit_f32", "conv_after_track"},
+                                          {"track_decode", "ssm_after_freed"},
                                           {"lightning_slopes", "n12_L24_tp4"}}) {
     Safetensors file = read_golden(name);
     HostTensor& ref = file.tensors.find(tensor)->second;

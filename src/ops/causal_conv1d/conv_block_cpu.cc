@@ -5,6 +5,7 @@
 #include "base/int_math.h"
 #include "cpu/avx2.h"
 #include "cpu/lanewise_math.h"
+#include "ops/causal_conv1d/conv_snapshot.h"
 
 namespace linestate {
 namespace {
@@ -100,24 +101,33 @@ ConvBlock::ConvBlock(const CausalConv1dParams& params, int64_t index)
   }
 }
 
-void ConvBlock::load_history(const RowInfo& row) {
-  const TensorView& window = params_.window;
-  for (int64_t j = 0; j + 1 < width_; ++j) {
-    Plane& plane = inputs_[static_cast<size_t>(j)];
-    if (row.fresh) {
-      plane.fill(0.0f);
-      continue;
-    }
-    load_run(window.data, window.dtype, offset_of(window, row.slot, channels_.begin, j),
-             window.stride[1], channels_.size(), plane.data());
+void ConvBlock::load_past(const RowInfo& row, int64_t column, Plane& plane) {
+  if (row.fresh) {
+    plane.fill(0.0f);
+    return;
   }
+  const TensorView& window = params_.window;
+  load_run(window.data, window.dtype, offset_of(window, row.slot, channels_.begin, column),
+           window.stride[1], channels_.size(), plane.data());
+}
+
+void ConvBlock::load_token(int64_t token, Plane& plane) {
+  const ConstTensorView& x = params_.x;
+  load_run(x.data, x.dtype, offset_of(x, token, channels_.begin), x.stride[1], channels_.size(),
+           plane.data());
+}
+
+void ConvBlock::load_history(const RowInfo& row) {
+  for (int64_t j = 0; j + 1 < width_; ++j) load_past(row, j, inputs_[static_cast<size_t>(j)]);
 }
 
 void ConvBlock::run_token(int64_t token, int64_t newest) {
+  load_token(token, inputs_[static_cast<size_t>(newest)]);
+  convolve_token(token, newest);
+}
+
+void ConvBlock::convolve_token(int64_t token, int64_t newest) {
   const int64_t n = channels_.size();
-  const ConstTensorView& x = params_.x;
-  load_run(x.data, x.dtype, offset_of(x, token, channels_.begin), x.stride[1], n,
-           inputs_[static_cast<size_t>(newest)].data());
   const float* w[4];
   const float* in[4];
   for (int64_t j = 0; j < width_; ++j) {
@@ -151,7 +161,7 @@ void ConvBlock::zero_token(int64_t token) {
            channels_.size());
 }
 
-void ConvBlock::run_row(const RowInfo& row) {
+void ConvBlock::run_row(const RowInfo& row, const RowSnapshots& snapshots) {
   if (row.valid > 0) load_history(row);
   int64_t newest = width_ - 1;  // ring place of the next input
   for (int64_t i = 0; i < row.valid; ++i) {
@@ -160,8 +170,35 @@ void ConvBlock::run_row(const RowInfo& row) {
   }
   for (int64_t i = row.valid; i < row.tokens; ++i) zero_token(row.token_begin + i);
   if (!row.live) return;
+  snapshot_windows(params_, row, snapshots, channels_);
   advance_window(params_.window, row.slot, row.fresh, params_.x, row.valid, channels_,
                  [&](int64_t i) { return row.token_begin + i; });
+}
+
+void ConvBlock::run_node(const RowInfo& row, const DraftTree& tree, int64_t node) {
+  int64_t at = node;  // an ancestor, or behind the root -1, -2, ... for the window's columns
+  for (int64_t j = width_ - 1; j >= 0; --j) {
+    Plane& plane = inputs_[static_cast<size_t>(j)];
+    if (at >= 0) {
+      load_token(row.token_begin + at, plane);
+      at = tree.parent_of(at);
+    } else {
+      load_past(row, width_ - 1 + at, plane);
+      --at;
+    }
+  }
+  convolve_token(row.token_begin + node, width_ - 1);
+}
+
+void ConvBlock::run_drafts(const RowInfo& row, const ConstTensorView& parent) {
+  const DraftTree tree(parent, row);
+  for (int64_t node = 0; node < row.tokens; ++node) {
+    if (node < row.valid && !tree.inert(node)) {
+      run_node(row, tree, node);
+    } else {
+      zero_token(row.token_begin + node);
+    }
+  }
 }
 
 }  // namespace linestate

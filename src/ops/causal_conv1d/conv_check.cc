@@ -54,6 +54,7 @@ Status check_aliasing(const CausalConv1dParams& params) {
   const Named written[] = {{"out", params.out}, {"window", params.window}};
   const Named read[] = {{"x", params.x}, {"weight", params.weight}, {"bias", params.bias}};
   for (const Named& output : written) {
+    LINESTATE_RETURN_IF_ERROR(check_snapshots_apart(params.snapshots, output.name, output.tensor));
     for (const Named& input : read) {
       LINESTATE_RETURN_IF_ERROR(
           check_no_overlap(output.name, output.tensor, input.name, input.tensor));

@@ -3,6 +3,7 @@
 
 #include "base/row_access.h"
 #include "linestate/ops/causal_conv1d.h"
+#include "ops/common/snapshot_access.h"
 
 namespace linestate {
 
@@ -15,6 +16,12 @@ inline RowInfo conv_tail_row(const CausalConv1dParams& params) {
   row.token_begin = end_of_rows(params.rows);
   row.tokens = params.x.shape[0] - row.token_begin;
   return row;
+}
+
+/// The snapshots wanted of row n. `row` must outlive the result.
+inline RowSnapshots conv_snapshots(const CausalConv1dParams& params, int64_t n,
+                                   const RowInfo& row) {
+  return {params.snapshots, n, row, params.window.shape[0], row.valid};
 }
 
 }  // namespace linestate

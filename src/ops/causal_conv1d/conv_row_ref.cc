@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/causal_conv1d/conv_snapshot.h"
 #include "ops/common/conv_window.h"
 
 namespace linestate {
@@ -18,7 +19,10 @@ double input(const CausalConv1dParams& params, const RowInfo& row, int64_t i, in
                   offset_of(params.window, row.slot, c, j));
 }
 
-double output(const CausalConv1dParams& params, const RowInfo& row, int64_t i, int64_t c) {
+}  // namespace
+
+double conv_output_ref(const CausalConv1dParams& params, const RowInfo& row,
+                       const ConvTapsRef& taps, int64_t c) {
   const int64_t W = params.weight.shape[1];
   double y = 0.0;
   if (params.bias.defined()) {
@@ -27,23 +31,26 @@ double output(const CausalConv1dParams& params, const RowInfo& row, int64_t i, i
   for (int64_t j = 0; j < W; ++j) {
     const double w =
         load_f32(params.weight.data, params.weight.dtype, offset_of(params.weight, c, j));
-    y += w * input(params, row, i - W + 1 + j, c);
+    y += w * input(params, row, taps[static_cast<size_t>(j)], c);
   }
   return params.activation == Activation::kSilu ? y / (1.0 + std::exp(-y)) : y;
 }
 
-}  // namespace
-
-void conv_row_ref(const CausalConv1dParams& params, const RowInfo& row) {
+void conv_row_ref(const CausalConv1dParams& params, const RowInfo& row,
+                  const RowSnapshots& snapshots) {
   const int64_t channels = params.x.shape[1];
+  const int64_t W = params.weight.shape[1];
   for (int64_t i = 0; i < row.tokens; ++i) {
+    ConvTapsRef taps{};
+    for (int64_t j = 0; j < W; ++j) taps[static_cast<size_t>(j)] = i - W + 1 + j;
     for (int64_t c = 0; c < channels; ++c) {
-      const double y = i < row.valid ? output(params, row, i, c) : 0.0;
+      const double y = i < row.valid ? conv_output_ref(params, row, taps, c) : 0.0;
       store_f32(params.out.data, params.out.dtype, offset_of(params.out, row.token_begin + i, c),
                 static_cast<float>(y));
     }
   }
   if (!row.live) return;
+  snapshot_windows(params, row, snapshots, {0, channels});
   advance_window(params.window, row.slot, row.fresh, params.x, row.valid, {0, channels},
                  [&](int64_t i) { return row.token_begin + i; });
 }

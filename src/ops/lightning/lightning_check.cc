@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/element.h"
+#include "ops/common/snapshot_access.h"
 
 namespace linestate {
 namespace {
@@ -38,26 +39,17 @@ Status check_tokens(const LightningParams& params, const ExecContext& context) {
 }
 
 Status check_decay(const LightningParams& params, const ExecContext& context) {
-  LINESTATE_RETURN_IF_ERROR(check_shape("slopes", params.slopes, {params.q.shape[1]}));
-  LINESTATE_RETURN_IF_ERROR(check_dtype("slopes", params.slopes, {DType::kF32}));
-  LINESTATE_RETURN_IF_ERROR(check_placement("slopes", params.slopes, context));
-  if (!std::isfinite(params.scale)) {
-    return invalid_argument("scale: expected a finite value, got ", params.scale);
-  }
-  if (context.device.type != DeviceType::kCpu) return {};
-  for (int64_t h = 0; h < params.slopes.shape[0]; ++h) {
-    const float slope = load_f32(params.slopes.data, DType::kF32, offset_of(params.slopes, h));
-    if (!(slope >= 0.0f) || !std::isfinite(slope)) {
-      return invalid_argument("slopes: expected finite values >= 0, got ", slope, " at head ", h);
-    }
-  }
-  return {};
+  LINESTATE_RETURN_IF_ERROR(check_lightning_slopes(params.slopes, params.q.shape[1], context));
+  if (std::isfinite(params.scale)) return {};
+  return invalid_argument("scale: expected a finite value, got ", params.scale);
 }
 
 Status check_memory(const LightningParams& params) {
   LINESTATE_RETURN_IF_ERROR(check_no_self_overlap("out", params.out));
   LINESTATE_RETURN_IF_ERROR(check_no_self_overlap("state", params.state));
   LINESTATE_RETURN_IF_ERROR(check_no_overlap("out", params.out, "state", params.state));
+  LINESTATE_RETURN_IF_ERROR(check_snapshots_apart(params.snapshots, "out", params.out));
+  LINESTATE_RETURN_IF_ERROR(check_snapshots_apart(params.snapshots, "state", params.state));
   for (const NamedInput& input :
        {NamedInput{"q", params.q}, NamedInput{"k", params.k}, NamedInput{"v", params.v},
         NamedInput{"slopes", params.slopes}, NamedInput{"rows.slot", params.rows.slot},
@@ -72,18 +64,39 @@ Status check_memory(const LightningParams& params) {
 
 }  // namespace
 
-Status check_lightning_prefill(const LightningParams& params, const ExecContext& context) {
+Status check_lightning_slopes(const ConstTensorView& slopes, int64_t heads,
+                              const ExecContext& context) {
+  LINESTATE_RETURN_IF_ERROR(check_shape("slopes", slopes, {heads}));
+  LINESTATE_RETURN_IF_ERROR(check_dtype("slopes", slopes, {DType::kF32}));
+  LINESTATE_RETURN_IF_ERROR(check_placement("slopes", slopes, context));
+  if (context.device.type != DeviceType::kCpu) return {};
+  for (int64_t h = 0; h < heads; ++h) {
+    const float slope = load_f32(slopes.data, DType::kF32, offset_of(slopes, h));
+    if (!(slope >= 0.0f) || !std::isfinite(slope)) {
+      return invalid_argument("slopes: expected finite values >= 0, got ", slope, " at head ", h);
+    }
+  }
+  return {};
+}
+
+Status check_lightning_tensors(const LightningParams& params, const ExecContext& context) {
   LINESTATE_RETURN_IF_ERROR(check_tokens(params, context));
   LINESTATE_RETURN_IF_ERROR(check_decay(params, context));
-  LINESTATE_RETURN_IF_ERROR(check_memory(params));
-  return check_prefill_rows(params.rows, params.q.shape[0], params.state.shape[0], context);
+  return check_memory(params);
+}
+
+Status check_lightning_prefill(const LightningParams& params, const ExecContext& context) {
+  LINESTATE_RETURN_IF_ERROR(check_lightning_tensors(params, context));
+  const int64_t slots = params.state.shape[0];
+  LINESTATE_RETURN_IF_ERROR(check_prefill_rows(params.rows, params.q.shape[0], slots, context));
+  return check_snapshots(params.snapshots, params.rows, slots, context);
 }
 
 Status check_lightning_decode(const LightningParams& params, const ExecContext& context) {
-  LINESTATE_RETURN_IF_ERROR(check_tokens(params, context));
-  LINESTATE_RETURN_IF_ERROR(check_decay(params, context));
-  LINESTATE_RETURN_IF_ERROR(check_memory(params));
-  return check_decode_rows(params.rows, params.q.shape[0], params.state.shape[0], context);
+  LINESTATE_RETURN_IF_ERROR(check_lightning_tensors(params, context));
+  const int64_t slots = params.state.shape[0];
+  LINESTATE_RETURN_IF_ERROR(check_decode_rows(params.rows, params.q.shape[0], slots, context));
+  return check_decode_snapshots(params.snapshots, params.rows, slots, context);
 }
 
 }  // namespace linestate

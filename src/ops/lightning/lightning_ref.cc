@@ -6,49 +6,44 @@
 #include "ops/lightning/lightning_access.h"
 
 namespace linestate {
-namespace {
 
-struct RefScratch {
-  float* S;     // [K, V]
-  float* q;     // [K]
-  float* k;     // [K]
-  float* v;     // [V]
-  float* o;     // [V]
-  double* sum;  // [V]
-};
-
-RefScratch cut(Scratch& scratch, int64_t dim) {
-  RefScratch cut;
-  cut.S = scratch.take<float>(dim * dim);
-  cut.q = scratch.take<float>(dim);
-  cut.k = scratch.take<float>(dim);
-  cut.v = scratch.take<float>(dim);
-  cut.o = scratch.take<float>(dim);
-  cut.sum = scratch.take<double>(dim);
-  return cut;
+LightningRefHead cut_lightning_ref_head(Scratch& scratch, int64_t dim) {
+  LightningRefHead x;
+  x.S = scratch.take<float>(dim * dim);
+  x.q = scratch.take<float>(dim);
+  x.k = scratch.take<float>(dim);
+  x.v = scratch.take<float>(dim);
+  x.o = scratch.take<float>(dim);
+  x.sum = scratch.take<double>(dim);
+  return x;
 }
-
-void advance(const RefScratch& x, int64_t dim, double lambda, double scale) {
-  for (int64_t j = 0; j < dim; ++j) x.sum[j] = 0.0;
-  for (int64_t i = 0; i < dim; ++i) {
-    const double k = x.k[i];
-    const double q = x.q[i];
-    float* S = x.S + i * dim;
-    for (int64_t j = 0; j < dim; ++j) {
-      S[j] =
-          static_cast<float>(lambda * static_cast<double>(S[j]) + k * static_cast<double>(x.v[j]));
-      x.sum[j] += static_cast<double>(S[j]) * q;
-    }
-  }
-  for (int64_t j = 0; j < dim; ++j) x.o[j] = static_cast<float>(scale * x.sum[j]);
-}
-
-}  // namespace
 
 int64_t lightning_ref_scratch_bytes(int64_t dim) {
   Scratch counter;
-  cut(counter, dim);
+  cut_lightning_ref_head(counter, dim);
   return counter.bytes();
+}
+
+double lightning_ref_lambda(const ConstTensorView& slopes, int64_t head) {
+  const float slope = load_f32(slopes.data, slopes.dtype, offset_of(slopes, head));
+  return std::exp(-static_cast<double>(slope));
+}
+
+void lightning_ref_update(const LightningRefHead& x, int64_t dim, double lambda) {
+  for (int64_t i = 0; i < dim; ++i) {
+    float* S = x.S + i * dim;
+    for (int64_t j = 0; j < dim; ++j) S[j] = lightning_ref_entry(lambda, S[j], x.k[i], x.v[j]);
+  }
+}
+
+void lightning_ref_output(const LightningRefHead& x, int64_t dim, double scale) {
+  for (int64_t j = 0; j < dim; ++j) x.sum[j] = 0.0;
+  for (int64_t i = 0; i < dim; ++i) {
+    const double q = x.q[i];
+    const float* S = x.S + i * dim;
+    for (int64_t j = 0; j < dim; ++j) x.sum[j] += static_cast<double>(S[j]) * q;
+  }
+  for (int64_t j = 0; j < dim; ++j) x.o[j] = static_cast<float>(scale * x.sum[j]);
 }
 
 void lightning_ref_head(const LightningParams& params, const ExecContext& context,
@@ -59,22 +54,25 @@ void lightning_ref_head(const LightningParams& params, const ExecContext& contex
     return;
   }
   const int64_t dim = params.q.shape[2];
-  const RefScratch x = cut(scratch, dim);
-
-  const float slope =
-      load_f32(params.slopes.data, params.slopes.dtype, offset_of(params.slopes, head));
-  const double lambda = std::exp(-static_cast<double>(slope));
+  const LightningRefHead x = cut_lightning_ref_head(scratch, dim);
+  const double lambda = lightning_ref_lambda(params.slopes, head);
+  const RowSnapshots snapshots(params.snapshots, row_index, row, params.state.shape[0], row.valid);
+  const auto store = [&](int64_t slot) {
+    if (store_state(params.state, slot, head, x.S)) return;
+    raise_overflow(context.status, static_cast<int32_t>(row_index), slot, params.layer);
+  };
   load_state(params.state, row.slot, head, row.fresh, x.S);
-  for (int64_t t = row.token_begin; t < row.token_begin + row.valid; ++t) {
+  for (int64_t i = 0; i < row.valid; ++i) {
+    const int64_t t = row.token_begin + i;
     load_token(params.q, t, head, x.q);
     load_token(params.k, t, head, x.k);
     load_token(params.v, t, head, x.v);
-    advance(x, dim, lambda, static_cast<double>(params.scale));
+    lightning_ref_update(x, dim, lambda);
+    lightning_ref_output(x, dim, static_cast<double>(params.scale));
     store_token(params.out, t, head, x.o);
+    snapshots.at(i + 1, [&](int64_t, int64_t slot) { store(slot); });
   }
-  if (!store_state(params.state, row.slot, head, x.S)) {
-    raise_overflow(context.status, static_cast<int32_t>(row_index), row.slot, params.layer);
-  }
+  store(row.slot);
 }
 
 }  // namespace linestate

@@ -12,9 +12,12 @@ Status causal_conv1d_prefill_cpu(const CausalConv1dParams& params, const ExecCon
   parallel_for(context, (num_rows + 1) * blocks, [&](int64_t task, int) {
     const int64_t n = task / blocks;
     ConvBlock block(params, task % blocks);
-    block.run_row(n < num_rows ? read_prefill_row(params.rows, n, params.window.shape[0])
-                               : conv_tail_row(params));
+    const RowInfo row = n < num_rows ? read_prefill_row(params.rows, n, params.window.shape[0])
+                                     : conv_tail_row(params);
+    block.run_row(row, conv_snapshots(params, n, row));
   });
+  raise_prefill_snapshots_not_taken(params.snapshots, params.rows, params.window.shape[0],
+                                    context.status);
   raise_if_not_finite(context, params.out);
   return {};
 }

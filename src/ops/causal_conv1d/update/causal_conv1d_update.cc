@@ -2,13 +2,16 @@
 #include "linestate/ops/causal_conv1d.h"
 #include "ops/causal_conv1d/conv_check.h"
 #include "ops/causal_conv1d/update/causal_conv1d_update_kernels.h"
+#include "ops/common/snapshot_access.h"
 
 namespace linestate {
 namespace {
 
 Status check(const CausalConv1dParams& params, const ExecContext& context) {
   LINESTATE_RETURN_IF_ERROR(check_conv_tensors(params, context));
-  return check_decode_rows(params.rows, params.x.shape[0], params.window.shape[0], context);
+  const int64_t slots = params.window.shape[0];
+  LINESTATE_RETURN_IF_ERROR(check_decode_rows(params.rows, params.x.shape[0], slots, context));
+  return check_decode_snapshots(params.snapshots, params.rows, slots, context);
 }
 
 constexpr KernelRow<CausalConv1dParams> kRows[] = {

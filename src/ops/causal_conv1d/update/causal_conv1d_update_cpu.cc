@@ -2,6 +2,7 @@
 #include "base/int_math.h"
 #include "cpu/parallel_for.h"
 #include "ops/causal_conv1d/conv_block_cpu.h"
+#include "ops/causal_conv1d/conv_check.h"
 #include "ops/causal_conv1d/update/causal_conv1d_update_kernels.h"
 
 namespace linestate {
@@ -16,9 +17,12 @@ Status causal_conv1d_update_cpu(const CausalConv1dParams& params, const ExecCont
     const int64_t end = min_i64(begin + kRowsPerTask, num_rows);
     ConvBlock block(params, task % blocks);
     for (int64_t n = begin; n < end; ++n) {
-      block.run_row(read_decode_row(params.rows, n, params.window.shape[0]));
+      const RowInfo row = read_decode_row(params.rows, n, params.window.shape[0]);
+      block.run_row(row, conv_snapshots(params, n, row));
     }
   });
+  raise_decode_snapshots_not_taken(params.snapshots, params.rows, params.window.shape[0],
+                                   context.status);
   raise_if_not_finite(context, params.out);
   return {};
 }

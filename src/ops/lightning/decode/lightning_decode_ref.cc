@@ -2,6 +2,7 @@
 #include "base/row_access.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
+#include "ops/common/snapshot_access.h"
 #include "ops/lightning/decode/lightning_decode_kernels.h"
 #include "ops/lightning/lightning_ref.h"
 
@@ -21,6 +22,8 @@ Status lightning_decode_ref(const LightningParams& params, const ExecContext& co
     lightning_ref_head(params, context, row, n, task % heads,
                        thread_scratch(context, thread, scratch_bytes));
   });
+  raise_decode_snapshots_not_taken(params.snapshots, params.rows, params.state.shape[0],
+                                   context.status);
   raise_if_not_finite(context, params.out);
   return {};
 }

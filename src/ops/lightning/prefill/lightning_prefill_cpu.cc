@@ -1,8 +1,6 @@
-// Blocks of 32 tokens on the absolute grid of the sequence; the state is touched once a block.
-// With i, j counted inside a block of n tokens and S0 the state before it:
+// Blocks of 32 tokens on the absolute grid of the sequence; the state is touched once a block
+// (lightning_block.h). With i, j counted inside a block and S0 the state before it:
 //   o_i = scale * (lambda^(i+1) S0^T q_i + sum_{j<=i} lambda^(i-j) (q_i . k_j) v_j)
-//   S   = lambda^n S0 + sum_j lambda^(n-1-j) k_j v_j^T
-// Every power of lambda is exp(-slope * m) with m >= 0, computed in double and rounded once.
 #include <algorithm>
 
 #include "base/device_status.h"
@@ -11,50 +9,47 @@
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
 #include "cpu/small_matmul.h"
+#include "ops/common/snapshot_access.h"
 #include "ops/lightning/lightning_access.h"
+#include "ops/lightning/lightning_block.h"
 #include "ops/lightning/lightning_decay.h"
 #include "ops/lightning/prefill/lightning_prefill_kernels.h"
 
 namespace linestate {
 namespace {
 
-constexpr int64_t kBlock = 32;
+constexpr int64_t kBlock = kLightningBlock;
 constexpr int64_t kRowTile = 4;  // rows small_matmul works on at a time
-static_assert(kChunkTokens % kBlock == 0, "a cut on the chunk grid is a cut between blocks");
 
 struct Buffers {
+  LightningBlock block;
   float* q;        // [kBlock, D]
   float* q_decay;  // [kBlock, D], q_i * scale * lambda^(i+1)
   float* k;        // [D]
-  float* kT;       // [D, kBlock]
-  float* k_decay;  // [D, kBlock], k_j * lambda^(n-1-j)
-  float* v;        // [kBlock, D]
   float* A;        // [kBlock, kBlock], scale * lambda^(i-j) (q_i . k_j)
   float* o;        // [kBlock, D]
   float* S;        // [K, V], used when the pool is not dense f32
-  float* lambda;   // [kBlock + 1], lambda^m
   float* scaled;   // [kBlock + 1], scale * lambda^m
+  float* S_then;   // [K, V], a snapshot inside a block; only with a plan
 };
 
-Buffers cut(Scratch& scratch, int64_t dim) {
+Buffers cut(Scratch& scratch, int64_t dim, float slope, bool snapshots) {
   Buffers x;
+  x.block = cut_lightning_block(scratch, dim, slope);
   x.q = scratch.take<float>(kBlock * dim);
   x.q_decay = scratch.take<float>(kBlock * dim);
   x.k = scratch.take<float>(dim);
-  x.kT = scratch.take<float>(dim * kBlock);
-  x.k_decay = scratch.take<float>(dim * kBlock);
-  x.v = scratch.take<float>(kBlock * dim);
   x.A = scratch.take<float>(kBlock * kBlock);
   x.o = scratch.take<float>(kBlock * dim);
   x.S = scratch.take<float>(dim * dim);
-  x.lambda = scratch.take<float>(kBlock + 1);
   x.scaled = scratch.take<float>(kBlock + 1);
+  x.S_then = scratch.take<float>(snapshots ? dim * dim : 0);
   return x;
 }
 
-int64_t scratch_bytes(int64_t dim) {
+int64_t scratch_bytes(const LightningParams& params) {
   Scratch counter;
-  cut(counter, dim);
+  cut(counter, params.q.shape[2], 0.0f, params.snapshots.defined());
   return counter.bytes();
 }
 
@@ -65,10 +60,9 @@ struct Head {
 };
 
 void fill_powers(const Buffers& x, const Head& head, float scale, int64_t most) {
+  fill_lambda(x.block, most);
   for (int64_t m = 0; m <= most; ++m) {
-    const double decay = decay_f64(head.slope, m);
-    x.lambda[m] = static_cast<float>(decay);
-    x.scaled[m] = static_cast<float>(static_cast<double>(scale) * decay);
+    x.scaled[m] = static_cast<float>(static_cast<double>(scale) * decay_f64(head.slope, m));
   }
 }
 
@@ -76,17 +70,16 @@ void fill_powers(const Buffers& x, const Head& head, float scale, int64_t most) 
 void load_block(const LightningParams& params, const Head& head, int64_t begin, int64_t n,
                 const Buffers& x) {
   const int64_t dim = head.dim;
-  std::fill(x.kT, x.kT + dim * kBlock, 0.0f);
+  float* kT = x.block.kT;
+  std::fill(kT, kT + dim * kBlock, 0.0f);
   for (int64_t i = 0; i < n; ++i) {
     load_token(params.q, begin + i, head.index, x.q + i * dim);
     load_token(params.k, begin + i, head.index, x.k);
-    load_token(params.v, begin + i, head.index, x.v + i * dim);
+    load_token(params.v, begin + i, head.index, x.block.v + i * dim);
     const float decay_q = x.scaled[i + 1];
-    const float decay_k = x.lambda[n - 1 - i];
     for (int64_t d = 0; d < dim; ++d) {
       x.q_decay[i * dim + d] = x.q[i * dim + d] * decay_q;
-      x.kT[d * kBlock + i] = x.k[d];
-      x.k_decay[d * kBlock + i] = x.k[d] * decay_k;
+      kT[d * kBlock + i] = x.k[d];
     }
   }
   const int64_t padded = round_up(n, kRowTile);
@@ -99,7 +92,7 @@ void load_block(const LightningParams& params, const Head& head, int64_t begin, 
 void block_scores(const Head& head, int64_t n, const Buffers& x) {
   constexpr int64_t kHalf = kBlock / 2;  // rows of the first half need no columns of the second
   std::fill(x.A, x.A + round_up(n, kRowTile) * kBlock, 0.0f);
-  SmallMatmul op{x.q, x.kT, x.A, head.dim, kBlock, kBlock};
+  SmallMatmul op{x.q, x.block.kT, x.A, head.dim, kBlock, kBlock};
   op.m = round_up(min_i64(n, kHalf), kRowTile);
   op.n = kHalf;
   op.k = head.dim;
@@ -123,23 +116,41 @@ void block_output(const Head& head, int64_t n, const float* S, const Buffers& x)
   for (int64_t tile = 0; tile < n; tile += kRowTile) {
     // Columns before the tile are visible to all its rows, those inside it to some.
     if (tile > 0)
-      small_matmul(
-          {x.A + tile * kBlock, x.v, x.o + tile * dim, kBlock, dim, dim, kRowTile, dim, tile});
+      small_matmul({x.A + tile * kBlock, x.block.v, x.o + tile * dim, kBlock, dim, dim, kRowTile,
+                    dim, tile});
     for (int64_t i = tile; i < min_i64(tile + kRowTile, n); ++i) {
       float* __restrict o = x.o + i * dim;
       for (int64_t j = tile; j <= i; ++j) {
         const float a = x.A[i * kBlock + j];
-        const float* __restrict v = x.v + j * dim;
+        const float* __restrict v = x.block.v + j * dim;
         for (int64_t d = 0; d < dim; ++d) o[d] += a * v[d];
       }
     }
   }
 }
 
-void block_state(const Head& head, int64_t n, float* S, const Buffers& x) {
-  const SplitDecay decay = split_decay(head.slope, n);
-  small_matmul(
-      {x.k_decay, x.v, S, kBlock, head.dim, head.dim, head.dim, head.dim, n, decay.hi, decay.lo});
+/// Where the states of one row and head go.
+struct StateSink {
+  const LightningParams& params;
+  const ExecContext& context;
+  int64_t row_index;
+  int64_t head;
+
+  void store(int64_t slot, const float* S) const {
+    if (store_state(params.state, slot, head, S)) return;
+    raise_overflow(context.status, static_cast<int32_t>(row_index), slot, params.layer);
+  }
+};
+
+// States after 1 .. n tokens of the block that the plan wants; the row's own S is not touched.
+void block_snapshots(const RowSnapshots& snapshots, int64_t done, int64_t n, const float* S,
+                     const Buffers& x, const StateSink& sink) {
+  for (int64_t at = snapshots.next(done); at != RowSnapshots::kNone && at <= done + n;
+       at = snapshots.next(at)) {
+    std::copy(S, S + x.block.dim * x.block.dim, x.S_then);
+    advance_block(x.block, at - done, x.S_then);
+    snapshots.at(at, [&](int64_t, int64_t slot) { sink.store(slot, x.S_then); });
+  }
 }
 
 void run_head(const LightningParams& params, const ExecContext& context, const RowInfo& row,
@@ -150,42 +161,42 @@ void run_head(const LightningParams& params, const ExecContext& context, const R
     return;
   }
 
-  const Buffers x = cut(scratch, head.dim);
+  const Buffers x = cut(scratch, head.dim, head.slope, params.snapshots.defined());
   fill_powers(x, head, params.scale, min_i64(row.valid, kBlock));
   float* in_place = direct_state(params.state, row.slot, head.index);
   float* S = in_place != nullptr ? in_place : x.S;
   if (in_place == nullptr || row.fresh) {
     load_state(params.state, row.slot, head.index, row.fresh, S);
   }
+  const StateSink sink{params, context, row_index, head.index};
+  const RowSnapshots snapshots(params.snapshots, row_index, row, params.state.shape[0], row.valid);
   for (int64_t done = 0; done < row.valid;) {
-    const int64_t to_border = kBlock - (row.start + done) % kBlock;
-    const int64_t n = min_i64(to_border, row.valid - done);
+    const int64_t n = next_block(row.start, done, row.valid);
     const int64_t begin = row.token_begin + done;
     load_block(params, head, begin, n, x);
     block_scores(head, n, x);
     block_output(head, n, S, x);
-    block_state(head, n, S, x);
+    block_snapshots(snapshots, done, n, S, x, sink);
+    advance_block(x.block, n, S);
     for (int64_t i = 0; i < n; ++i) {
       store_token(params.out, begin + i, head.index, x.o + i * head.dim);
     }
     done += n;
   }
-  if (in_place == nullptr && !store_state(params.state, row.slot, head.index, S)) {
-    raise_overflow(context.status, static_cast<int32_t>(row_index), row.slot, params.layer);
-  }
+  if (in_place == nullptr) sink.store(row.slot, S);
 }
 
 }  // namespace
 
 int64_t lightning_prefill_cpu_workspace_bytes(const LightningParams& params,
                                               const ExecContext& context) {
-  return thread_count(context) * scratch_bytes(params.q.shape[2]);
+  return thread_count(context) * scratch_bytes(params);
 }
 
 Status lightning_prefill_cpu(const LightningParams& params, const ExecContext& context) {
   const int64_t heads = params.q.shape[1];
   const int64_t dim = params.q.shape[2];
-  const int64_t bytes = scratch_bytes(dim);
+  const int64_t bytes = scratch_bytes(params);
   parallel_for(context, params.rows.slot.shape[0] * heads, [&](int64_t task, int thread) {
     const int64_t n = task / heads;
     const int64_t h = task % heads;
@@ -196,6 +207,8 @@ Status lightning_prefill_cpu(const LightningParams& params, const ExecContext& c
   for (int64_t h = 0; h < heads; ++h) {
     zero_tokens(params.out, h, end_of_rows(params.rows), params.out.shape[0]);
   }
+  raise_prefill_snapshots_not_taken(params.snapshots, params.rows, params.state.shape[0],
+                                    context.status);
   raise_if_not_finite(context, params.out);
   return {};
 }

@@ -2,6 +2,7 @@
 #include "base/row_access.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
+#include "ops/common/snapshot_access.h"
 #include "ops/lightning/lightning_access.h"
 #include "ops/lightning/lightning_ref.h"
 #include "ops/lightning/prefill/lightning_prefill_kernels.h"
@@ -25,6 +26,8 @@ Status lightning_prefill_ref(const LightningParams& params, const ExecContext& c
   for (int64_t h = 0; h < heads; ++h) {
     zero_tokens(params.out, h, end_of_rows(params.rows), params.out.shape[0]);
   }
+  raise_prefill_snapshots_not_taken(params.snapshots, params.rows, params.state.shape[0],
+                                    context.status);
   raise_if_not_finite(context, params.out);
   return {};
 }
