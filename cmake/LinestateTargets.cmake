@@ -61,6 +61,33 @@ function(linestate_add_test source)
     PROPERTIES TIMEOUT 300 LABELS ${labels})
 endfunction()
 
+# fuzz/fuzz_x.cc: the fuzzer fuzz_x with LINESTATE_FUZZ, and with LINESTATE_TESTS fuzz_x_replay,
+# which runs over tests/fuzz_corpus/fuzz_x as the test fuzz_x.corpus.
+function(linestate_add_fuzz_target source)
+  get_filename_component(name ${source} NAME_WE)
+  set(targets "")
+  if(LINESTATE_FUZZ)
+    add_executable(${name} ${source})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    list(APPEND targets ${name})
+  endif()
+  if(LINESTATE_TESTS)
+    add_executable(${name}_replay ${source} fuzz/replay_corpus.cc)
+    add_test(NAME ${name}.corpus
+      COMMAND ${name}_replay ${PROJECT_SOURCE_DIR}/tests/fuzz_corpus/${name})
+    set_tests_properties(${name}.corpus PROPERTIES TIMEOUT 120 LABELS cpu)
+    list(APPEND targets ${name}_replay)
+  endif()
+  foreach(target IN LISTS targets)
+    linestate_configure_target(${target})
+    target_include_directories(${target} PRIVATE src)
+    target_link_libraries(${target} PRIVATE linestate_testing)
+    if(TARGET linestate_cli)
+      target_link_libraries(${target} PRIVATE linestate_cli)
+    endif()
+  endforeach()
+endfunction()
+
 # The checks of tools/ are tools that can be wrong too: their own tests run with all others.
 function(linestate_add_tool_tests)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t sources < <(find include src cli testing tests bindings plugins bench examples \
+mapfile -t sources < <(find include src cli testing tests bindings plugins bench examples fuzz \
   -regex '.*\.\(h\|cc\|cu\|cuh\|c\)' 2>/dev/null | sort)
 mapfile -t scripts < <(grep -rlE '^#!.*(bash|sh)$' tools .ci | sort)
 

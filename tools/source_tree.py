@@ -16,6 +16,7 @@ TOP_FOLDERS = (
     "plugins",
     "bench",
     "examples",
+    "fuzz",
     "tools",
     "cmake",
 )

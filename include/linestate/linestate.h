@@ -19,6 +19,8 @@
 #include "linestate/ops/state_ops.h"
 #include "linestate/prefix_cache.h"
 #include "linestate/rows.h"
+#include "linestate/state/slot_pack.h"
+#include "linestate/state/slot_transfer.h"
 #include "linestate/state_pool.h"
 #include "linestate/status.h"
 #include "linestate/tensor.h"

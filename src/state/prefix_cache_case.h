@@ -424,7 +424,8 @@ std::string PrefixCacheCase<Choices>::step() {
   if (what < 40) return request();
   if (what < 55) {
     Held held;
-    LINESTATE_CASE_TRY(match(random_blocks(6), pick(0, 64), held));
+    const Blocks blocks = random_blocks(6);  // before the next choice, in every compiler
+    LINESTATE_CASE_TRY(match(blocks, pick(0, 64), held));
     hold(std::move(held));
     return {};
   }
