@@ -60,12 +60,6 @@ typedef struct ls_kda_commit_io {
   ls_tensor accepted_node;
 } ls_kda_commit_io;
 
-typedef struct ls_lightning_record {
-  size_t struct_size;
-  ls_tensor k;
-  ls_tensor v;
-} ls_lightning_record;
-
 LS_API ls_status ls_records_lightning(const ls_records* records, int64_t index,
                                       ls_lightning_record* record);
 

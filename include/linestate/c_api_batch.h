@@ -17,11 +17,13 @@ typedef enum ls_row_kind {
 
 typedef struct ls_row {
   size_t struct_size;
-  int32_t slot;      /* LS_PAD_SLOT = padding; 0 is a slot as any other */
-  int32_t kind;      /* ls_row_kind */
-  int64_t start;     /* tokens the slot already holds; 0 = fresh */
-  int32_t tokens;    /* of this call */
-  int32_t num_valid; /* real tokens among them; -1 = all */
+  int32_t slot;        /* LS_PAD_SLOT = padding; 0 is a slot as any other */
+  int32_t kind;        /* ls_row_kind */
+  int64_t start;       /* tokens the slot already holds; 0 = fresh */
+  int32_t tokens;      /* of this call */
+  int32_t num_valid;   /* real tokens among them; -1 = all */
+  int32_t force_flush; /* non-zero: decode with a replay ring writes the state at this token */
+  int32_t reserved;    /* zero */
 } ls_row;
 
 typedef struct ls_snapshot_request {

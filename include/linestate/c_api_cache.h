@@ -1,4 +1,4 @@
-/* The prefix cache over the C interface: prefix_cache.h says how it works. */
+/* The prefix cache and slot packs: prefix_cache.h and state/slot_pack.h say how they work. */
 #ifndef LINESTATE_C_API_CACHE_H_
 #define LINESTATE_C_API_CACHE_H_
 
@@ -71,6 +71,22 @@ LS_API ls_status ls_prefix_cache_take(ls_prefix_cache* cache, ls_prefix_lease* l
                                       int32_t* slot);
 LS_API ls_status ls_prefix_cache_get_stats(const ls_prefix_cache* cache,
                                            ls_prefix_cache_stats* stats);
+
+typedef enum ls_pack_scheme { LS_PACK_EXACT = 0, LS_PACK_F16 = 1, LS_PACK_INT8 = 2 } ls_pack_scheme;
+
+typedef struct ls_unpack_options {
+  size_t struct_size;
+  int32_t allow_state_dtype_change;
+  int32_t allow_other_numerics;
+} ls_unpack_options;
+
+LS_API ls_status ls_slot_pack_bytes(const ls_pool_spec* spec, int32_t scheme, int64_t* bytes);
+/* The slot's state after `position` tokens into out[0, size); *written bytes of it are used. */
+LS_API ls_status ls_pack_slot(const ls_pool* pool, int32_t slot, int64_t position, int32_t scheme,
+                              void* out, size_t size, int64_t* written);
+/* Restores a pack and its position; options: null = strict. */
+LS_API ls_status ls_unpack_slot(const void* buffer, size_t size, const ls_pool* pool, int32_t slot,
+                                const ls_unpack_options* options, int64_t* position);
 
 #ifdef __cplusplus
 }

@@ -27,6 +27,15 @@ typedef struct ls_causal_conv1d_params {
 LS_DECLARE_OP(causal_conv1d_prefill, ls_causal_conv1d_params);
 LS_DECLARE_OP(causal_conv1d_update, ls_causal_conv1d_params);
 
+/* ops/kda_verify.h */
+typedef struct ls_causal_conv1d_verify_params {
+  size_t struct_size;
+  const ls_causal_conv1d_params* conv;
+  ls_tensor parent; /* not given = chains */
+} ls_causal_conv1d_verify_params;
+
+LS_DECLARE_OP(causal_conv1d_verify, ls_causal_conv1d_verify_params);
+
 /* ops/norm.h. eps 0 = 1e-5. */
 typedef struct ls_gated_rms_norm_params {
   size_t struct_size;
@@ -91,6 +100,62 @@ typedef struct ls_state_copy_params {
 
 LS_DECLARE_OP(state_clear, ls_state_clear_params);
 LS_DECLARE_OP(state_copy, ls_state_copy_params);
+
+/* ops/replay_ring.h */
+typedef struct ls_replay_ring {
+  size_t struct_size;
+  ls_tensor keys;
+  ls_tensor values;
+  ls_tensor gamma;
+} ls_replay_ring;
+
+typedef struct ls_replay_step_params {
+  size_t struct_size;
+  const ls_rows* rows;
+  ls_tensor force_flush;
+  ls_tensor cursor;
+  ls_tensor pending;
+  ls_tensor flush;
+  int64_t ring_length; /* R; 0 = 1 */
+} ls_replay_step_params;
+
+typedef struct ls_kda_replay_params {
+  size_t struct_size;
+  const ls_kda_params* kda;
+  const ls_replay_ring* ring;
+  ls_tensor pending;
+  ls_tensor flush;
+} ls_kda_replay_params;
+
+typedef struct ls_lightning_replay_params {
+  size_t struct_size;
+  const ls_lightning_params* lightning;
+  const ls_replay_ring* ring;
+  ls_tensor pending;
+  ls_tensor flush;
+} ls_lightning_replay_params;
+
+typedef struct ls_replay_fold_layer {
+  size_t struct_size;
+  const ls_replay_ring* ring;
+  ls_tensor state;
+  ls_tensor slopes; /* given for a Lightning layer */
+  int32_t layer;
+  int32_t reserved; /* zero */
+} ls_replay_fold_layer;
+
+typedef struct ls_replay_fold_params {
+  size_t struct_size;
+  const ls_replay_fold_layer* layers;
+  size_t num_layers;
+  ls_tensor slots;
+  ls_tensor cursor;
+} ls_replay_fold_params;
+
+LS_DECLARE_OP(replay_step_begin, ls_replay_step_params);
+LS_DECLARE_OP(kda_decode_replay, ls_kda_replay_params);
+LS_DECLARE_OP(lightning_decode_replay, ls_lightning_replay_params);
+LS_DECLARE_OP(replay_fold, ls_replay_fold_params);
 
 #ifdef __cplusplus
 }

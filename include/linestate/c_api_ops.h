@@ -131,6 +131,37 @@ typedef struct ls_lightning_params {
 LS_DECLARE_OP(lightning_prefill, ls_lightning_params);
 LS_DECLARE_OP(lightning_decode, ls_lightning_params);
 
+/* ops/lightning_verify.h */
+typedef struct ls_lightning_record {
+  size_t struct_size;
+  ls_tensor k;
+  ls_tensor v;
+} ls_lightning_record;
+
+typedef struct ls_lightning_verify_params {
+  size_t struct_size;
+  const ls_lightning_params* lightning;
+  const ls_lightning_record* record;
+  ls_tensor parent; /* not given = chains */
+} ls_lightning_verify_params;
+
+typedef struct ls_lightning_commit_params {
+  size_t struct_size;
+  const ls_rows* rows;
+  const ls_lightning_record* record;
+  const ls_snapshot_plan* snapshots; /* null = none */
+  ls_tensor parent;
+  ls_tensor accepted_node;
+  ls_tensor slopes;
+  ls_tensor state;
+  ls_tensor taken;
+  int32_t layer;
+  int32_t reserved; /* zero */
+} ls_lightning_commit_params;
+
+LS_DECLARE_OP(lightning_verify, ls_lightning_verify_params);
+LS_DECLARE_OP(lightning_commit, ls_lightning_commit_params);
+
 typedef enum ls_slope_rule {
   LS_SLOPE_LAYER_OVER_LAST = 0,
   LS_SLOPE_LAYER_OVER_LAST_PLUS_EPS = 1,

@@ -66,8 +66,13 @@ typedef struct ls_pool_spec {
   const ls_model* model; /* the layers of a model, or null and: */
   const ls_layer_state* layers;
   size_t num_layers;
-  int32_t state_dtype;  /* LS_F32 | LS_BF16 | LS_F16 */
-  int32_t window_dtype; /* the io dtype, or LS_F32 */
+  int32_t state_dtype;   /* LS_F32 | LS_BF16 | LS_F16 */
+  int32_t window_dtype;  /* the io dtype, or LS_F32 */
+  int64_t replay_length; /* R of the replay rings; 0 = 1: every token writes the state */
+  int32_t replay_dtype;  /* LS_F32 | LS_F16 */
+  int32_t reserved;      /* zero */
+  /* R > 1: per layer null, or of Lightning layers its heads' slopes. Null = no Lightning layer. */
+  const float* const* replay_slopes;
 } ls_pool_spec;
 
 LS_API ls_status ls_bytes_per_slot(const ls_pool_spec* spec, int64_t* bytes);
@@ -83,7 +88,7 @@ typedef struct ls_adopted_layer {
 } ls_adopted_layer;
 
 /* Polled, never waited for. Null `done` = already done. */
-typedef int32_t (*ls_event_done)(void* handle);
+typedef bool (*ls_event_done)(void* handle);
 
 LS_API ls_status ls_pool_create(const ls_pool_spec* spec, int64_t num_slots, int32_t device_type,
                                 int32_t device_index, ls_pool** out);
@@ -103,6 +108,9 @@ LS_API ls_status ls_pool_retire(ls_pool* pool, int32_t slot, ls_event_done done,
 LS_API ls_status ls_pool_allocated(const ls_pool* pool, int32_t slot, int32_t* allocated);
 LS_API ls_status ls_pool_free_slots(const ls_pool* pool, int64_t* count);
 LS_API ls_status ls_pool_in_flight_slots(const ls_pool* pool, int64_t* count);
+/* Empties the replay rings of slots [n] into the state; nothing to do without rings. */
+LS_API ls_status ls_pool_fold(const ls_pool* pool, const ls_tensor* slots,
+                              const ls_context* context);
 LS_API ls_status ls_pool_mark_snapshot(ls_pool* pool, int32_t slot, int64_t position);
 LS_API ls_status ls_pool_clear_snapshot(ls_pool* pool, int32_t slot);
 LS_API ls_status ls_pool_snapshot_position(const ls_pool* pool, int32_t slot, int64_t* position);

@@ -2,6 +2,7 @@
 #ifndef LINESTATE_C_API_TYPES_H_
 #define LINESTATE_C_API_TYPES_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
