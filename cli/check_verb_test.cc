@@ -24,7 +24,7 @@ struct Output {
   bool says(const std::string& text) const { return out.find(text) != std::string::npos; }
 };
 
-Output check(CheckOptions options) {
+Output check(const CheckOptions& options) {
   std::ostringstream out;
   std::ostringstream err;
   Output output;

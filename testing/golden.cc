@@ -24,6 +24,7 @@ constexpr GoldenRunner kRunners[] = {
     {"lightning_slopes", run_golden_slopes},
     {"causal_conv1d_update_spec", run_golden_conv_spec},
     {"kda_verify", run_golden_kda_verify},
+    {"kda_replayssm", run_golden_kda_replayssm},
     {"lightning_mtp", run_golden_lightning_mtp},
     {"spec_commit", run_golden_spec_commit},
     {"track_decode", run_golden_track_decode},

@@ -1,6 +1,6 @@
 // Runs golden files against the operators. A file names its operator; one row of a table maps the
-// name to a runner (golden_conv.cc, golden_kda.cc, golden_lightning.cc, golden_spec.cc), so a new
-// operator is one runner and one row.
+// name to a runner (golden_conv.cc, golden_kda.cc, golden_lightning.cc, golden_spec.cc,
+// golden_replay.cc), so a new operator is one runner and one row.
 //
 // How a file becomes a call: tests/golden/README.md. Tolerances: a tensor passes when its relative
 // RMS error against the file's float64 reference is at most max(1.1 x SGLang's own error in that

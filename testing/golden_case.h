@@ -166,6 +166,7 @@ void run_golden_minimax_decode(GoldenCase& golden);
 void run_golden_slopes(GoldenCase& golden);
 void run_golden_conv_spec(GoldenCase& golden);
 void run_golden_kda_verify(GoldenCase& golden);
+void run_golden_kda_replayssm(GoldenCase& golden);
 void run_golden_lightning_mtp(GoldenCase& golden);
 void run_golden_spec_commit(GoldenCase& golden);
 void run_golden_track_decode(GoldenCase& golden);

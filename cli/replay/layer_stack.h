@@ -53,6 +53,8 @@ class LayerRunner {
   std::vector<KernelChoice> explain(int64_t index, const ForwardMetadata& metadata,
                                     const StatePool& pool, const LayerBuffers& buffers);
   const ExecContext& context() const { return context_; }
+  /// At most the threads that create() was given; changes no bit.
+  void use_threads(int32_t threads) { context_.num_threads = threads; }
 
  private:
   const LayerStack* stack_ = nullptr;

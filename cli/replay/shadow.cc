@@ -173,8 +173,11 @@ Status Shadow::Impl::run_row(Lane& lane, size_t index, int64_t layer) {
                           .subspan(static_cast<size_t>(row.row.first_token),
                                    static_cast<size_t>(row.row.row.tokens));
   // Generated again, not taken from the batch: a batch that changes its inputs is caught.
+  // One token is less work than waking a second thread, and there are thousands of such calls.
+  const int32_t threads = row.row.row.tokens == 1 ? 1 : options.threads;
+  lane.runner.use_threads(threads);
   buffers.shape_for(stack.layer(layer), row.row.row.tokens);
-  buffers.fill(stack.activations[static_cast<size_t>(layer)], 0, tokens, options.threads);
+  buffers.fill(stack.activations[static_cast<size_t>(layer)], 0, tokens, threads);
   return lane.runner.forward(layer, metadata[index], lane.pool, buffers);
 }
 

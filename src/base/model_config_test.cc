@@ -199,7 +199,7 @@ TEST(Validate, ModelOrderAndRange) {
   ModelConfig model = preset("tiny");
   model.linear_layers[1].layer_id = 0;
   EXPECT_EQ(validate(model).message(),
-            "tiny: linear_layers[1] (layer_id 0): layer_id: expected 1 to 4, got 0");
+            "tiny: linear_layers[1] (layer_id 0): layer_id: expected 1 to 5, got 0");
   model = preset("tiny");
   model.num_layers = 4;
   EXPECT_EQ(validate(model).code(), StatusCode::kInvalidArgument);
@@ -213,7 +213,7 @@ TEST(Validate, ModelOrderAndRange) {
 TEST(LimitLayers, KeepsTheFirst) {
   const ModelConfig model = preset("tiny");
   EXPECT_EQ(ids(*limit_layers(model, 2)), (std::set<int32_t>{0, 1}));
-  EXPECT_EQ(limit_layers(model, 2)->num_layers, 5);
+  EXPECT_EQ(limit_layers(model, 2)->num_layers, 6);
   EXPECT_EQ(limit_layers(model, 0)->linear_layers.size(), 5u);
   EXPECT_EQ(limit_layers(model, 5)->linear_layers.size(), 5u);
   EXPECT_EQ(limit_layers(model, 6).status().message(), "layers: expected 0 to 5, got 6");

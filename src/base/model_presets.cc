@@ -44,11 +44,13 @@ ModelConfig periodic(const char* name, int32_t num_layers, int32_t period, bool 
 }
 
 // Both backends, both gates, value heads that share key heads, both Lightning variants, in a size a
-// laptop runs. Two norm groups, so that two ranks hold whole groups.
+// laptop runs. Two norm groups, so that two ranks hold whole groups. The sixth layer is softmax, as
+// the last one of every Lightning model is: the slope factor of a last layer, 1e-5, would leave a
+// decay of 5e-8 a token, less than an f32 state can follow.
 ModelConfig tiny(const char* name) {
   ModelConfig model;
   model.name = name;
-  model.num_layers = 5;
+  model.num_layers = 6;
   model.linear_layers = {
       kda(2, 4, 64, -5.0f),
       kda(2, 4, 64, -5.0f),
@@ -56,7 +58,7 @@ ModelConfig tiny(const char* name) {
       lightning(2, 64, LightningVariant::kSegLa, SlopeRule::kLayerOverLast, 2),
       lightning(2, 64, LightningVariant::kMinimax, SlopeRule::kLayerOverLastPlusEps, 2),
   };
-  for (int32_t id = 0; id < model.num_layers; ++id) model.linear_layers[id].layer_id = id;
+  for (int32_t id = 0; id < 5; ++id) model.linear_layers[static_cast<size_t>(id)].layer_id = id;
   return model;
 }
 

@@ -17,6 +17,15 @@ inline int thread_count(const ExecContext& context) {
   return wanted < kMost ? wanted : kMost;
 }
 
+/// `context` with one thread when the whole call touches fewer elements than waking a second thread
+/// is worth (about 50 us of work); otherwise `context` as it is.
+inline ExecContext threads_for(const ExecContext& context, int64_t elements) {
+  constexpr int64_t kWorthAThread = int64_t{1} << 17;
+  ExecContext chosen = context;
+  if (elements < kWorthAThread) chosen.num_threads = 1;
+  return chosen;
+}
+
 /// body(task, thread) for task in [0, tasks), thread in [0, thread_count(context)).
 template <typename Body>
 void parallel_for(const ExecContext& context, int64_t tasks, const Body& body) {

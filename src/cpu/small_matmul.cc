@@ -91,7 +91,7 @@ LINESTATE_INLINE void tiles_by_panel(const SmallMatmul& op) {
 }
 
 LINESTATE_INLINE void all_tiles(const SmallMatmul& op) {
-  constexpr int64_t kFits = 16 * 1024;  // bytes of B, half of a small first-level cache
+  constexpr int64_t kFits = int64_t{16} * 1024;  // bytes of B, half of a small first-level cache
   const bool fits = op.k * op.n * static_cast<int64_t>(sizeof(float)) <= kFits;
   if (fits || op.k > kPanelRows || op.m == 4) {
     tiles_by_row(op);

@@ -115,7 +115,10 @@ Status check_places(const PackHeader& header, const std::vector<PackLayer>& laye
   return {};
 }
 
-Status check_planes(std::span<const std::byte> buffer, const std::vector<PackLayer>& layers) {
+// Checksums, and zeros behind each window. Rows of a recurrent state fill its place: every head
+// dimension is a multiple of 16.
+Status check_planes(std::span<const std::byte> buffer, const std::vector<PackLayer>& layers,
+                    const PoolSpec& spec) {
   const auto part = [buffer](int64_t offset, int64_t bytes) {
     return crc64(buffer.subspan(static_cast<size_t>(offset), static_cast<size_t>(bytes)));
   };
@@ -126,6 +129,12 @@ Status check_planes(std::span<const std::byte> buffer, const std::vector<PackLay
     }
     if (part(layer.window_offset, layer.window_bytes) != layer.window_checksum) {
       return damaged("layers[", i, "].window: its bytes do not have their checksum");
+    }
+    const int64_t used = window_elements(spec.layers[i]) * dtype_bytes(spec.window_dtype);
+    const auto behind = buffer.subspan(static_cast<size_t>(layer.window_offset + used),
+                                       static_cast<size_t>(layer.window_bytes - used));
+    if (std::any_of(behind.begin(), behind.end(), [](std::byte b) { return b != std::byte{0}; })) {
+      return damaged("layers[", i, "].window: expected zeros behind its values");
     }
   }
   return {};
@@ -202,7 +211,7 @@ Result<ParsedPack> parse_pack(std::span<const std::byte> buffer) {
   LINESTATE_RETURN_IF_ERROR(check_layers(header, pack.layers, pack.info.spec));
   const auto scheme = static_cast<PackScheme>(header.scheme);
   LINESTATE_RETURN_IF_ERROR(check_places(header, pack.layers, plan_pack(pack.info.spec, scheme)));
-  LINESTATE_RETURN_IF_ERROR(check_planes(buffer, pack.layers));
+  LINESTATE_RETURN_IF_ERROR(check_planes(buffer, pack.layers, pack.info.spec));
   pack.info.position = header.position;
   pack.info.scheme = scheme;
   pack.info.numerics_version = static_cast<int32_t>(header.numerics_version);

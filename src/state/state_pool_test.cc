@@ -71,7 +71,7 @@ TEST(StatePool, SizesAddUp) {
 }
 
 TEST(StatePool, RefusesBadSpecsByName) {
-  auto message = [](PoolSpec spec, int64_t slots) {
+  auto message = [](const PoolSpec& spec, int64_t slots) {
     return StatePool::create(spec, slots).status().message();
   };
   EXPECT_NE(message(small_spec(), 0).find("num_slots: expected 1 to"), std::string::npos);

@@ -33,7 +33,7 @@ KdaProblem problem_for(KdaPhase phase, const KdaShape& shape) {
   std::vector<KdaRow> rows = {{5, 3, 33}, {2, 0, 7}};
   if (phase == KdaPhase::kDecode) {
     rows.assign(40, KdaRow{-1, 4, 1});
-    for (int32_t n = 0; n < 8; ++n) rows[static_cast<size_t>(5 * n)] = {7 - n, n % 3, 1};
+    for (int32_t n = 0; n < 8; ++n) rows[5 * static_cast<size_t>(n)] = {7 - n, n % 3, 1};
   }
   problem.set_rows(rows);
   return problem;

@@ -7,8 +7,9 @@
 namespace linestate {
 
 /// lambda^n as a sum of two f32. A slow head multiplies its state by a factor just below one
-/// thousands of times; rounding that factor to one f32 is a bias of up to 3e-8 each time, always
-/// to the same side. S * hi + (S * lo + ...) removes it.
+/// thousands of times; rounding that factor, or S * hi, is a bias of up to 3e-8 each time, always
+/// to the same side. With hi = 1 for slow heads S * hi is exact, and S * hi + (S * lo + ...) rounds
+/// the small decrement instead.
 struct SplitDecay {
   float hi = 1.0f;
   float lo = 0.0f;
@@ -22,7 +23,7 @@ inline double decay_f64(float slope, int64_t tokens) {
 inline SplitDecay split_decay(float slope, int64_t tokens) {
   const double decay = decay_f64(slope, tokens);
   SplitDecay split;
-  split.hi = static_cast<float>(decay);
+  split.hi = decay > 0.5 ? 1.0f : static_cast<float>(decay);
   split.lo = static_cast<float>(decay - static_cast<double>(split.hi));
   return split;
 }

@@ -101,12 +101,12 @@ TEST_P(CausalConv1dPrefill, WindowIsTheLastInputsForAnyPieceLength) {
       } else {
         for (int64_t ch = 0; ch < 3; ++ch) {
           for (int64_t j = 0; j < width - 1; ++j) {
-            c.window.set((4 * 3 + ch) * (width - 1) + j,
+            c.window.set((int64_t{4} * 3 + ch) * (width - 1) + j,
                          static_cast<double>(j - width + 1 + 100 * ch));
           }
         }
       }
-      for (int32_t t = 0; t < piece; ++t) {
+      for (int64_t t = 0; t < piece; ++t) {
         sequence.push_back(next);
         for (int64_t ch = 0; ch < 3; ++ch)
           c.x.set(t * 3 + ch, next + 100.0 * static_cast<double>(ch));
@@ -115,7 +115,7 @@ TEST_P(CausalConv1dPrefill, WindowIsTheLastInputsForAnyPieceLength) {
       run(c.params());
       for (int64_t ch = 0; ch < 3; ++ch) {
         for (int64_t j = 0; j < width - 1; ++j) {
-          EXPECT_EQ(c.window.at((4 * 3 + ch) * (width - 1) + j),
+          EXPECT_EQ(c.window.at((int64_t{4} * 3 + ch) * (width - 1) + j),
                     sequence[sequence.size() - static_cast<size_t>(width - 1 - j)] +
                         100.0 * static_cast<double>(ch))
               << "width " << width << " piece " << piece << " channel " << ch << " place " << j;
@@ -129,7 +129,8 @@ TEST_P(CausalConv1dPrefill, WindowIsTheLastInputsForAnyPieceLength) {
     run(c.params());
     for (int64_t ch = 0; ch < 3; ++ch) {
       for (int64_t j = 0; j < width - 1; ++j) {
-        EXPECT_EQ(c.window.at((4 * 3 + ch) * (width - 1) + j), j == width - 2 ? c.x.at(ch) : 0.0);
+        EXPECT_EQ(c.window.at((int64_t{4} * 3 + ch) * (width - 1) + j),
+                  j == width - 2 ? c.x.at(ch) : 0.0);
       }
     }
   }

@@ -12,7 +12,9 @@ Status causal_conv1d_update_cpu(const CausalConv1dParams& params, const ExecCont
   constexpr int64_t kRowsPerTask = 16;
   const int64_t num_rows = params.rows.slot.shape[0];
   const int64_t blocks = ConvBlock::blocks(params);
-  parallel_for(context, ceil_div(num_rows, kRowsPerTask) * blocks, [&](int64_t task, int) {
+  const int64_t tasks = ceil_div(num_rows, kRowsPerTask) * blocks;
+  const int64_t elements = 4 * params.x.num_elements();  // W products each
+  parallel_for(threads_for(context, elements), tasks, [&](int64_t task, int) {
     const int64_t begin = task / blocks * kRowsPerTask;
     const int64_t end = min_i64(begin + kRowsPerTask, num_rows);
     ConvBlock block(params, task % blocks);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/message.h"
@@ -155,24 +156,39 @@ TEST_P(KdaCommit, PlaceholdersDoNotEnterTheState) {
   EXPECT_EQ(bit_difference(test.slot_window(5), window_after(before, 1, {0})), "");
 }
 
-// One call on tokens [t, t + tokens) of a source, in slot 3, next to a request that never
-// speculates in slot 6. Accepted tokens of a verify are the source's; the rejected ones are noise.
+// Calls on tokens of one sequence: attention and convolution, their state and window in `pool`.
+// Accepted tokens of a verify are the sequence's; the rejected ones are noise.
 struct Speculation {
   KdaProblem source;
-  KdaVerifyCase pool;  // state and window
+  HostTensor conv_x;   // [T, channels]
+  KdaVerifyCase pool;  // only its state and window
   std::string error;
 
-  void extend(KdaPhase phase, int64_t slot, int64_t t, int32_t tokens, const char* kernel) {
-    source.set_rows({{static_cast<int32_t>(slot), t, tokens}});
+  void move_window(int64_t t, int64_t tokens) {
+    const HostTensor weight(DType::kF32, {kConvChannels, 4});
+    HostTensor y(DType::kF32, {tokens, kConvChannels});
+    CausalConv1dParams p;
+    p.rows = source.params().rows;
+    p.x = conv_x.view().slice(0, t, t + tokens);
+    p.weight = weight;
+    p.window = pool.window;
+    p.out = y;
+    if (error.empty()) {
+      error = run_sized(causal_conv1d_prefill, causal_conv1d_prefill_workspace_bytes, p, "auto");
+    }
+  }
+  void extend(KdaPhase phase, int32_t slot, int64_t t, int32_t tokens, const char* kernel) {
+    source.set_rows({{slot, t, tokens}});
     KdaParams p = slice_tokens(source, t, t + tokens);
     p.state = pool.problem.state;
     if (error.empty()) error = run_kda(phase, p, kernel);
+    move_window(t, tokens);
   }
-  void verify(int64_t slot, int64_t t, int32_t tokens, int32_t accepted, const char* kernel) {
-    const std::vector<KdaRow> rows = {{static_cast<int32_t>(slot), t, tokens}};
-    KdaVerifyCase draft = make_verify_case(source.shape, rows, 900 + static_cast<uint64_t>(t));
-    const auto take = [&](HostTensor& to, HostTensor& from) {
-      HostTensor real = copy_of(from.view().slice(0, t, t + accepted));
+  void verify(int32_t slot, int64_t t, int32_t tokens, int32_t accepted, const char* kernel) {
+    KdaVerifyCase draft =
+        make_verify_case(source.shape, {{slot, t, tokens}}, 900 + static_cast<uint64_t>(t));
+    const auto take = [&](HostTensor& to, const HostTensor& from) {
+      const HostTensor real = copy_of(from.view().slice(0, t, t + accepted));
       for (int64_t i = 0; i < real.num_elements(); ++i) to.set(i, real.at(i));
     };
     take(draft.problem.q, source.q);
@@ -180,46 +196,63 @@ struct Speculation {
     take(draft.problem.v, source.v);
     take(draft.problem.gate, source.gate);
     take(draft.problem.beta, source.beta);
+    take(draft.conv_x, conv_x);
     draft.problem.A_log = source.A_log.clone();
     draft.problem.dt_bias = source.dt_bias.clone();
     std::swap(draft.problem.state, pool.problem.state);
+    std::swap(draft.window, pool.window);
     if (error.empty()) error = draft.verify(kernel);
     if (error.empty()) error = draft.commit(kernel, {accepted - 1});
     std::swap(draft.problem.state, pool.problem.state);
-    HostTensor real = copy_of(draft.problem.out.view().slice(0, 0, accepted));
+    std::swap(draft.window, pool.window);
     const int64_t width = source.shape.HV * source.shape.V;
-    for (int64_t i = 0; i < real.num_elements(); ++i) source.out.set(t * width + i, real.at(i));
+    for (int64_t i = 0; i < accepted * width; ++i) {
+      source.out.set(t * width + i, draft.problem.out.at(i));
+    }
   }
+  Speculation clone() const { return {source.clone(), conv_x.clone(), pool.clone(), {}}; }
 };
 
-// P06, and the split rule: prefill = prefill + decodes = verifies + commits, for both requests.
+// P06, and the split rule: prefill = prefill + decodes = verifies + commits. One request speculates
+// in slot 3 next to one in slot 6 that never does.
 TEST_P(KdaCommit, SpeculationIsPlainDecoding) {
   const char* kernel = GetParam();
-  KdaShape shape = small_shape();
-  Speculation run{make_kda_problem(shape, 64, 141), make_verify_case(shape, {{0, 1, 1}}, 143), {}};
-  KdaProblem whole = run.source.clone();
-  whole.set_rows({{3, 0, 64}});
-  ASSERT_EQ(run_kda(KdaPhase::kPrefill, whole.params(), kernel), "");
-  Speculation plain{run.source.clone(), run.pool.clone(), {}};
+  const KdaShape shape = small_shape();
+  constexpr int32_t kTokens = 500;
+  Speculation run{make_kda_problem(shape, kTokens, 141),
+                  HostTensor(DType::kBF16, {kTokens, 10}),
+                  make_verify_case(shape, {{0, 1, 1}}, 143),
+                  {}};
+  fill_normal(run.conv_x, 144);
+  Speculation whole = run.clone();
+  Speculation other = run.clone();
+  whole.extend(KdaPhase::kPrefill, 3, 0, kTokens, kernel);
 
   run.extend(KdaPhase::kPrefill, 3, 0, 9, kernel);
-  plain.extend(KdaPhase::kPrefill, 6, 0, 9, kernel);
   int64_t t = 9;
-  int64_t other = 9;
-  for (int32_t accepted = 3; t < 60; accepted = 1 + (accepted + 1) % 4) {
+  int64_t other_t = 0;
+  const auto extend_other = [&](KdaPhase phase, int32_t tokens) {
+    std::swap(other.pool, run.pool);  // both requests live in one pool
+    other.extend(phase, 6, other_t, tokens, kernel);
+    std::swap(other.pool, run.pool);
+    other_t += tokens;
+  };
+  extend_other(KdaPhase::kPrefill, 9);
+  for (int32_t accepted = 3; t + 6 <= kTokens; accepted = 1 + (accepted + 1) % 4) {
     run.verify(3, t, 4, accepted, kernel);
     t += accepted;
-    plain.extend(KdaPhase::kDecode, 6, other++, 1, kernel);
+    if (other_t < kTokens) extend_other(KdaPhase::kDecode, 1);
     run.extend(KdaPhase::kDecode, 3, t++, 1, kernel);
-    plain.extend(KdaPhase::kDecode, 6, other++, 1, kernel);
+    if (other_t < kTokens) extend_other(KdaPhase::kDecode, 1);
   }
-  while (t < 64) run.extend(KdaPhase::kDecode, 3, t++, 1, kernel);
-  while (other < 64) plain.extend(KdaPhase::kDecode, 6, other++, 1, kernel);
-  ASSERT_EQ(run.error + plain.error, "");
-  expect_same(run.source.out, whole.out);
-  expect_same(run.pool.slot_state(3), whole.state.view().slice(0, 3, 4));
-  expect_same(run.source.out, plain.source.out);
-  expect_same(run.pool.slot_state(3), plain.pool.slot_state(6));
+  while (t < kTokens) run.extend(KdaPhase::kDecode, 3, t++, 1, kernel);
+  while (other_t < kTokens) extend_other(KdaPhase::kDecode, 1);
+  ASSERT_EQ(run.error + whole.error + other.error, "");
+  for (const Speculation* one : {&run, &other}) expect_same(one->source.out, whole.source.out);
+  for (int64_t slot : {3, 6}) {
+    expect_same(run.pool.slot_state(slot), whole.pool.slot_state(3));
+    EXPECT_EQ(bit_difference(run.pool.slot_window(slot), whole.pool.slot_window(3)), "");
+  }
 }
 
 TEST_P(KdaCommit, SnapshotsOfTheAcceptedPath) {

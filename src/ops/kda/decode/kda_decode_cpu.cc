@@ -72,7 +72,9 @@ int64_t kda_decode_cpu_workspace(const KdaParams& params, const ExecContext& con
 Status kda_decode_cpu(const KdaParams& params, const ExecContext& context) {
   const int64_t HV = params.v.shape[1];
   const int64_t bytes = scratch_bytes(params);
-  parallel_for(context, params.q.shape[0] * HV, [&](int64_t task, int thread) {
+  const int64_t heads = params.q.shape[0] * HV;
+  const int64_t elements = heads * params.state.shape[2] * params.state.shape[3];
+  parallel_for(threads_for(context, elements), heads, [&](int64_t task, int thread) {
     Scratch scratch = thread_scratch(context, thread, bytes);
     KdaDecodeScratch head = take_kda_decode_scratch(params, scratch);
     decode_kda_head_cpu(params, context, task / HV, task % HV, head);

@@ -231,7 +231,7 @@ TEST_P(KdaPrefillRows, ShortLengthsMatchTheOracle) {
   for (int32_t tokens : {1, 15, 16, 17, 63, 65, 500}) {
     KdaProblem problem = make_kda_problem(small_shape(), 2 * tokens + 64, 45);
     for (HostTensor* tensor : {&problem.q, &problem.k, &problem.v, &problem.gate, &problem.beta}) {
-      fill_nan(tensor->view().slice(0, 2 * tokens, 2 * tokens + 64));
+      fill_nan(tensor->view().slice(0, int64_t{2} * tokens, int64_t{2} * tokens + 64));
     }
     problem.set_rows({{0, 0, tokens}, {5, 3, tokens}});
     EXPECT_EQ(check_kda_against_ref(kPrefill, problem, GetParam()), "") << tokens;

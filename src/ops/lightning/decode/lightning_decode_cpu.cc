@@ -16,7 +16,9 @@ int64_t lightning_decode_cpu_workspace_bytes(const LightningParams& params,
 Status lightning_decode_cpu(const LightningParams& params, const ExecContext& context) {
   const int64_t heads = params.q.shape[1];
   const int64_t bytes = lightning_step_scratch_bytes(params.q.shape[2]);
-  parallel_for(context, params.rows.slot.shape[0] * heads, [&](int64_t task, int thread) {
+  const int64_t tasks = params.rows.slot.shape[0] * heads;
+  const int64_t elements = tasks * params.state.shape[2] * params.state.shape[3];
+  parallel_for(threads_for(context, elements), tasks, [&](int64_t task, int thread) {
     const int64_t n = task / heads;
     const RowInfo row = read_decode_row(params.rows, n, params.state.shape[0]);
     lightning_step_cpu(params, context, row, n, task % heads,

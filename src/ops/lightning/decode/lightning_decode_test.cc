@@ -76,7 +76,8 @@ void expect_slot_vector_used(const std::vector<int32_t>& slots, int64_t pool, co
       const double state = lambda * (slots[n] + 1);
       for (int64_t d = 0; d < 128; ++d) {
         ASSERT_NEAR(test.out.at(at + d), want, 2e-6 * want);
-        ASSERT_NEAR(test.state.at(((slots[n] * 8 + h) * 128 + d) * 128 + 3), state, 1e-6 * state);
+        ASSERT_NEAR(test.state.at(((int64_t{8} * slots[n] + h) * 128 + d) * 128 + 3), state,
+                    1e-6 * state);
       }
     }
   }

@@ -280,8 +280,8 @@ TEST_P(LightningPrefill, WithoutKeysTheStateDecays) {
   HostTensor want = test.state.clone();
   for (int64_t h = 0; h < 2; ++h) {
     const double decay = std::exp(-77.0 * test.slopes.at(h));
-    const int64_t base = (2 * 2 + h) * 64 * 64;
-    for (int64_t i = base; i < base + 64 * 64; ++i) want.set(i, decay * want.at(i));
+    const int64_t base = (4 + h) * 64 * 64;
+    for (int64_t i = base; i < base + int64_t{64} * 64; ++i) want.set(i, decay * want.at(i));
   }
   ASSERT_EQ(prefill(test, GetParam()).to_string(), "ok");
   const Difference diff = compare(slot_of(test.state, 2), slot_of(want, 2));

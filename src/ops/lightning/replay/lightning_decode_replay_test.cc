@@ -183,6 +183,51 @@ TEST_P(LightningDecodeReplay, ThreadsDoNotMatter) {
   }
 }
 
+// The public protocol: cursors from replay_step_begin, a fold before the ring is full, and on.
+TEST_P(LightningDecodeReplay, FoldsLeaveTheStateOfPlainDecode) {
+  LightningShape shape;
+  shape.dim = 32;
+  shape.rows = {{3, 17, 1}, {0, 0, 1}, {-1, 4, 1}};
+  LightningCase first(shape);
+  HostTensor state = first.state.clone();
+  HostTensor plain = first.state.clone();
+  HostTensor keys(DType::kF32, {6, 2, 7, 32}), values(DType::kF32, {6, 2, 7, 32});
+  fill_nan(keys);
+  fill_nan(values);
+  HostTensor cursor(DType::kI32, {6});
+  HostTensor pending(DType::kI32, {3});
+  HostTensor flush(DType::kU8, {3});
+  const HostTensor slots = i32_tensor({0, -1, 3});
+  for (uint64_t t = 0; t < 20; ++t) {
+    shape.seed = 50 + t;
+    LightningCase replayed(shape), decoded(shape);
+    replayed.params.state = state;
+    decoded.params.state = plain;
+    ReplayStepParams begin;
+    begin.rows = replayed.params.rows;
+    begin.ring_length = 8;
+    begin.cursor = cursor;
+    begin.pending = pending;
+    begin.flush = flush;
+    ASSERT_EQ(replay_step_begin(begin, {}, GetParam()).to_string(), "ok");
+    const LightningReplayParams params{replayed.params, {keys, values, {}}, pending, flush};
+    ASSERT_EQ(run_sized(lightning_decode_replay, lightning_decode_replay_workspace_bytes, params,
+                        GetParam())
+                  .to_string(),
+              "ok");
+    ASSERT_EQ(run_lightning(lightning_decode, lightning_decode_workspace_bytes, decoded, GetParam())
+                  .to_string(),
+              "ok");
+    EXPECT_LE(compare(replayed.out, decoded.out).rel, 1e-6) << t;
+    for (size_t n = 0; n < 2; ++n) ++shape.rows[n].start;
+    if (t % 5 != 2) continue;
+    const ReplayFoldLayer layer{state, {keys, values, {}}, replayed.slopes, 0};
+    ASSERT_EQ(replay_fold({{&layer, 1}, slots, cursor}, {}, GetParam()).to_string(), "ok");
+    EXPECT_EQ(nonzero(cast_of(cursor, DType::kF32)), "");
+    EXPECT_LE(compare(state, plain).rel, 5e-7) << t;
+  }
+}
+
 TEST_P(LightningDecodeReplay, StridedRingsAndPools) {
   LightningShape shape;
   shape.dim = 16;

@@ -24,7 +24,7 @@ struct Buffers {
 
 Buffers cut(Scratch& scratch, const LightningParams& params) {
   const int64_t dim = params.q.shape[2];
-  const int64_t nodes = min_i64(params.q.shape[0], kMaxVerifyNodes);
+  const int64_t nodes = kMaxVerifyNodes;  // not the batch: scratch must not grow with it
   Buffers x;
   x.q = scratch.take<float>(nodes * dim);
   x.k = scratch.take<float>(nodes * dim);

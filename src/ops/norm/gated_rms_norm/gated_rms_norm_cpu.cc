@@ -30,11 +30,12 @@ Status gated_rms_norm_cpu(const GatedRmsNormParams& params, const ExecContext& c
   const int64_t heads = params.x.shape[1];
   const int64_t parts = ceil_div(heads, kHeadsPerTask);
   if (params.x.num_elements() > 0) {
-    parallel_for(context, params.x.shape[0] * parts, [&](int64_t task, int) {
-      const int64_t begin = task % parts * kHeadsPerTask;
-      const int64_t end = min_i64(begin + kHeadsPerTask, heads);
-      for (int64_t hv = begin; hv < end; ++hv) norm_head(params, task / parts, hv);
-    });
+    parallel_for(threads_for(context, 4 * params.x.num_elements()), params.x.shape[0] * parts,
+                 [&](int64_t task, int) {
+                   const int64_t begin = task % parts * kHeadsPerTask;
+                   const int64_t end = min_i64(begin + kHeadsPerTask, heads);
+                   for (int64_t hv = begin; hv < end; ++hv) norm_head(params, task / parts, hv);
+                 });
   }
   raise_if_not_finite(context, params.out);
   return {};

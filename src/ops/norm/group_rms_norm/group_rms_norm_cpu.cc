@@ -35,9 +35,10 @@ void norm_group(const GroupRmsNormParams& params, int64_t t, int64_t group) {
 Status group_rms_norm_cpu(const GroupRmsNormParams& params, const ExecContext& context) {
   const int64_t groups = params.num_groups;
   if (params.x.num_elements() > 0) {
-    parallel_for(context, params.x.shape[0], [&](int64_t t, int) {
-      for (int64_t group = 0; group < groups; ++group) norm_group(params, t, group);
-    });
+    parallel_for(threads_for(context, 4 * params.x.num_elements()), params.x.shape[0],
+                 [&](int64_t t, int) {
+                   for (int64_t group = 0; group < groups; ++group) norm_group(params, t, group);
+                 });
   }
   raise_if_not_finite(context, params.out);
   return {};

@@ -322,7 +322,7 @@ TEST_F(StateCopyContract, RefusesIdsByName) {
                  [](Planes& p) {
                    p.dst_slots = i32_tensor({2, 2});
                  });
-  const auto one_pool = [&](std::vector<int32_t> from, std::vector<int32_t> to) {
+  const auto one_pool = [&](const std::vector<int32_t>& from, const std::vector<int32_t>& to) {
     return Planes{{dst1, dst0}, {dst1, dst0}, i32_tensor(from), i32_tensor(to)};
   };
   refuses("dst_slots: expected no source slot of the same pool, got slot 1 at index 0",
