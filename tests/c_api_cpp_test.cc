@@ -123,9 +123,9 @@ TEST(CApi, MemoryThatDoesNotExistIsResourceExhausted) {
   ls_pool* pool = nullptr;
   ls_pool_spec spec;
   LS_INIT(&spec);
-  ASSERT_EQ(ls_model_from_preset("tiny", 0, 1, &model), LS_OK);
+  ASSERT_EQ(ls_model_from_preset("kimi-linear", 0, 1, &model), LS_OK);
   spec.model = model;
-  EXPECT_EQ(ls_pool_create(&spec, int64_t{1} << 44, LS_CPU, 0, &pool), LS_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(ls_pool_create(&spec, int64_t{1} << 30, LS_CPU, 0, &pool), LS_RESOURCE_EXHAUSTED);
   EXPECT_EQ(pool, nullptr);
   EXPECT_NE(std::string(ls_last_error()), "");
   ls_model_destroy(model);

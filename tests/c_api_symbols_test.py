@@ -22,7 +22,8 @@ def output_of(*command: str) -> str:
 
 def main(compiler: str, nm: str, include: str, library: str) -> int:
     header = f"{include}/linestate/c_api.h"
-    declared = set(DECLARATION.findall(output_of(compiler, "-x", "c", "-E", "-P", f"-I{include}", header)))
+    text = output_of(compiler, "-x", "c", "-E", "-P", f"-I{include}", header)
+    declared = set(DECLARATION.findall(text))
     defined = set(DEFINITION.findall(output_of(nm, "-g", "--defined-only", library)))
     for name in sorted(declared - defined):
         print(f"{name}: declared, not defined")

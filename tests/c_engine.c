@@ -152,6 +152,14 @@ void prepare(engine* e, const ls_row* row) {
   OK(ls_metadata_prepare(e->metadata, &batch, e->pool, &e->context));
 }
 
+static void load_records(const engine* e, ls_kda_record* kda, ls_tensor* kda_x,
+                         ls_lightning_record* lightning) {
+  LS_INIT(kda);
+  LS_INIT(lightning);
+  OK(ls_records_kda(e->records, 0, kda, kda_x));
+  OK(ls_records_lightning(e->records, 1, lightning));
+}
+
 /* Tokens [start, start + tokens) of the stream through both layers. */
 void run(engine* e, ls_row row, outputs* out) {
   const ls_kda_weights kda = kda_weights();
@@ -162,10 +170,7 @@ void run(engine* e, ls_row row, outputs* out) {
   ls_lightning_record lightning_record;
   prepare(e, &row);
   if (row.kind == LS_ROW_VERIFY) {
-    LS_INIT(&kda_record);
-    LS_INIT(&lightning_record);
-    OK(ls_records_kda(e->records, 0, &kda_record, &first.record_x));
-    OK(ls_records_lightning(e->records, 1, &lightning_record));
+    load_records(e, &kda_record, &first.record_x, &lightning_record);
     first.record = &kda_record;
     second.record = &lightning_record;
   }
@@ -182,10 +187,7 @@ void commit(engine* e, int32_t accepted) {
   ls_lightning_record lightning_record;
   LS_INIT(&first);
   LS_INIT(&second);
-  LS_INIT(&kda_record);
-  LS_INIT(&lightning_record);
-  OK(ls_records_kda(e->records, 0, &kda_record, &first.record_x));
-  OK(ls_records_lightning(e->records, 1, &lightning_record));
+  load_records(e, &kda_record, &first.record_x, &lightning_record);
   first.record = &kda_record;
   second.record = &lightning_record;
   first.accepted_node = second.accepted_node = dense(&accepted, LS_I32, 1, 1, 0, 0);

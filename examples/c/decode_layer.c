@@ -22,6 +22,14 @@ static void fill(float* values, size_t count, float scale) {
   for (size_t i = 0; i < count; ++i) values[i] = scale * (float)((i * 37 + 11) % 64) / 64.0f;
 }
 
+static void fill_all(void) {
+  fill(conv_weight, sizeof conv_weight / sizeof *conv_weight, 0.5f);
+  fill(dt_bias, sizeof dt_bias / sizeof *dt_bias, 1.0f);
+  fill(qkv, sizeof qkv / sizeof *qkv, 1.0f);
+  fill(gate, sizeof gate / sizeof *gate, 1.0f);
+  fill(beta, sizeof beta / sizeof *beta, 1.0f);
+}
+
 static ls_tensor dense2(float* data, int64_t a, int64_t b) {
   const int64_t shape[] = {a, b};
   return ls_dense(data, LS_F32, 2, shape);
@@ -72,11 +80,7 @@ int main(void) {
   ls_kda_backend* layer;
   char* memory;
 
-  fill(conv_weight, sizeof conv_weight / sizeof *conv_weight, 0.5f);
-  fill(dt_bias, sizeof dt_bias / sizeof *dt_bias, 1.0f);
-  fill(qkv, sizeof qkv / sizeof *qkv, 1.0f);
-  fill(gate, sizeof gate / sizeof *gate, 1.0f);
-  fill(beta, sizeof beta / sizeof *beta, 1.0f);
+  fill_all();
 
   /* [setup] */
   LS_INIT(&spec);

@@ -19,12 +19,12 @@
 #ifndef LINESTATE_C_API_H_
 #define LINESTATE_C_API_H_
 
-#include "linestate/c_api_backend.h"
-#include "linestate/c_api_batch.h"
-#include "linestate/c_api_cache.h"
-#include "linestate/c_api_layer_ops.h"
-#include "linestate/c_api_ops.h"
-#include "linestate/c_api_state.h"
-#include "linestate/c_api_types.h"
+#include "linestate/capi/c_api_backend.h"
+#include "linestate/capi/c_api_batch.h"
+#include "linestate/capi/c_api_cache.h"
+#include "linestate/capi/c_api_layer_ops.h"
+#include "linestate/capi/c_api_ops.h"
+#include "linestate/capi/c_api_state.h"
+#include "linestate/capi/c_api_types.h"
 
 #endif /* LINESTATE_C_API_H_ */

@@ -10,7 +10,20 @@ void read_ring(Reader& reader, const ls_replay_ring* in, ReplayRing* out) {
   reader.tensor("ring.gamma", ring.gamma, &out->gamma);
 }
 
-// What the commits of both families share.
+// What the attention of both families shares.
+template <typename Attention, typename Params>
+void read_attention(Reader& reader, const Attention& p, Params* out) {
+  read(reader, p.rows, &out->rows);
+  read(reader, p.snapshots, &out->snapshots);
+  reader.tensor("q", p.q, &out->q);
+  reader.tensor("k", p.k, &out->k);
+  reader.tensor("v", p.v, &out->v);
+  reader.tensor("state", p.state, &out->state);
+  reader.tensor("out", p.out, &out->out);
+  out->layer = p.layer;
+}
+
+// What their commits share.
 template <typename Commit, typename Params>
 void read_commit(Reader& reader, const Commit& p, Params* out) {
   read(reader, p.rows, &out->rows);
@@ -56,23 +69,16 @@ void read(Reader& reader, const ls_causal_conv1d_verify_params* in, CausalConv1d
 void read(Reader& reader, const ls_kda_params* in, KdaParams* out) {
   const ls_kda_params p = reader.sized("params", in);
   if (!reader.status().ok()) return;
-  read(reader, p.rows, &out->rows);
-  read(reader, p.snapshots, &out->snapshots);
-  reader.tensor("q", p.q, &out->q);
-  reader.tensor("k", p.k, &out->k);
-  reader.tensor("v", p.v, &out->v);
+  read_attention(reader, p, out);
   reader.tensor("gate", p.gate, &out->gate);
   reader.tensor("beta", p.beta, &out->beta);
   reader.tensor("A_log", p.A_log, &out->A_log);
   reader.tensor("dt_bias", p.dt_bias, &out->dt_bias);
-  reader.tensor("state", p.state, &out->state);
-  reader.tensor("out", p.out, &out->out);
   reader.choice("gate_form", p.gate_form, KdaGate::kActivated, &out->gate_form);
   reader.choice("beta_form", p.beta_form, KdaBeta::kProbability, &out->beta_form);
   out->lower_bound = p.lower_bound;
   out->scale = p.scale;
   out->qk_normalized = p.qk_normalized != 0;
-  out->layer = p.layer;
 }
 
 void read(Reader& reader, const ls_kda_verify_params* in, KdaVerifyParams* out) {
@@ -101,16 +107,9 @@ void read(Reader& reader, const ls_kda_replay_params* in, KdaReplayParams* out) 
 void read(Reader& reader, const ls_lightning_params* in, LightningParams* out) {
   const ls_lightning_params p = reader.sized("params", in);
   if (!reader.status().ok()) return;
-  read(reader, p.rows, &out->rows);
-  read(reader, p.snapshots, &out->snapshots);
-  reader.tensor("q", p.q, &out->q);
-  reader.tensor("k", p.k, &out->k);
-  reader.tensor("v", p.v, &out->v);
+  read_attention(reader, p, out);
   reader.tensor("slopes", p.slopes, &out->slopes);
-  reader.tensor("state", p.state, &out->state);
-  reader.tensor("out", p.out, &out->out);
   out->scale = or_default(p.scale, 1.0f);
-  out->layer = p.layer;
 }
 
 void read(Reader& reader, const ls_lightning_verify_params* in, LightningVerifyParams* out) {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "linestate/c_api_types.h"
+#include "linestate/capi/c_api_types.h"
 #include "linestate/status.h"
 
 namespace linestate::capi {

@@ -3,7 +3,7 @@
 #ifndef LINESTATE_C_API_STATE_H_
 #define LINESTATE_C_API_STATE_H_
 
-#include "linestate/c_api_types.h"
+#include "linestate/capi/c_api_types.h"
 
 #ifdef __cplusplus
 extern "C" {

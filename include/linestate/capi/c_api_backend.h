@@ -3,8 +3,8 @@
 #ifndef LINESTATE_C_API_BACKEND_H_
 #define LINESTATE_C_API_BACKEND_H_
 
-#include "linestate/c_api_batch.h"
-#include "linestate/c_api_ops.h"
+#include "linestate/capi/c_api_batch.h"
+#include "linestate/capi/c_api_ops.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef LINESTATE_C_API_CACHE_H_
 #define LINESTATE_C_API_CACHE_H_
 
-#include "linestate/c_api_state.h"
+#include "linestate/capi/c_api_state.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef LINESTATE_C_API_LAYER_OPS_H_
 #define LINESTATE_C_API_LAYER_OPS_H_
 
-#include "linestate/c_api_ops.h"
+#include "linestate/capi/c_api_ops.h"
 
 #ifdef __cplusplus
 extern "C" {
