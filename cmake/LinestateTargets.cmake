@@ -92,6 +92,22 @@ function(linestate_add_fuzz_target source)
   endforeach()
 endfunction()
 
+# A program in C over the C interface, run as a test: tests/x_test.c, examples/c/x.c. More sources
+# may follow.
+function(linestate_add_c_program source)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  set_target_properties(${name} PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF LINKER_LANGUAGE CXX)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-pedantic>)
+  if(LINESTATE_WERROR)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C>:-Werror>)
+  endif()
+  target_link_libraries(${name} PRIVATE linestate)
+  add_test(NAME c.${name} COMMAND ${name})
+  set_tests_properties(c.${name} PROPERTIES TIMEOUT 120 LABELS cpu)
+endfunction()
+
 # The checks of tools/ are tools that can be wrong too: their own tests run with all others.
 function(linestate_add_tool_tests)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)

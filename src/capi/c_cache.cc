@@ -1,0 +1,183 @@
+#include "capi/handles.h"
+
+using namespace linestate;        // NOLINT: this file is the wall between the two
+using namespace linestate::capi;  // NOLINT
+
+namespace {
+
+template <typename Handle, typename Use>
+ls_status with_cache(Handle* cache, const Use& use) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"cache", cache}}));
+    return use(*cache);
+  });
+}
+
+/// As with_cache, with tokens[0, count).
+template <typename Handle, typename Use>
+ls_status with_tokens(Handle* cache, const int64_t* tokens, size_t count, const Use& use) {
+  return with_cache(cache, [&](auto& handle) -> Status {
+    if (count > 0) LINESTATE_RETURN_IF_ERROR(require({{"tokens", tokens}}));
+    return use(handle.cache, std::span<const int64_t>(tokens, count));
+  });
+}
+
+// Room for every slot the cache could give back, so that none is lost for want of memory later.
+void reserve_freed(ls_prefix_cache& cache) {
+  cache.freed.reserve(cache.freed.size() + static_cast<size_t>(cache.cache.stats().entries) + 1);
+}
+
+void append(std::vector<int32_t>& freed, const std::vector<int32_t>& slots) {
+  freed.insert(freed.end(), slots.begin(), slots.end());
+}
+
+Status read_scheme(int32_t value, PackScheme* scheme) {
+  Reader reader;
+  reader.choice("scheme", value, PackScheme::kInt8, scheme);
+  return reader.status();
+}
+
+}  // namespace
+
+ls_status ls_prefix_cache_create(const ls_prefix_cache_options* options, ls_prefix_cache** out) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"out", out}}));
+    *out = nullptr;
+    ls_prefix_cache_options from{};
+    LINESTATE_RETURN_IF_ERROR(load("options", options, &from));
+    return put_handle(out, PrefixCache::create({or_default(from.block_tokens, kChunkTokens),
+                                                from.byte_budget, from.bytes_per_snapshot}));
+  });
+}
+
+void ls_prefix_cache_destroy(ls_prefix_cache* cache) { delete cache; }
+
+ls_status ls_prefix_cache_match(ls_prefix_cache* cache, const int64_t* tokens, size_t num_tokens,
+                                ls_prefix_lease** lease, int32_t* slot, int64_t* position) {
+  return with_tokens(cache, tokens, num_tokens, [&](PrefixCache& from, auto span) -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"lease", lease}, {"slot", slot}, {"position", position}}));
+    *lease = nullptr;
+    PrefixCache::Lease hit = from.match(span);
+    *slot = hit.slot();
+    *position = hit.position();
+    if (hit.held()) *lease = new ls_prefix_lease{std::move(hit)};
+    return {};
+  });
+}
+
+void ls_prefix_lease_destroy(ls_prefix_lease* lease) { delete lease; }
+
+ls_status ls_prefix_cache_contains(const ls_prefix_cache* cache, const int64_t* tokens,
+                                   size_t num_tokens, int64_t position, int32_t* contains) {
+  return with_tokens(cache, tokens, num_tokens, [&](const PrefixCache& from, auto span) {
+    return put("contains", contains, from.contains(span, position) ? 1 : 0);
+  });
+}
+
+ls_status ls_prefix_cache_insert(ls_prefix_cache* cache, const int64_t* tokens, size_t num_tokens,
+                                 int64_t position, int32_t slot, int32_t* outcome) {
+  return with_tokens(cache, tokens, num_tokens, [&](PrefixCache& to, auto span) -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"outcome", outcome}}));
+    reserve_freed(*cache);
+    const Result<PrefixCache::Inserted> inserted = to.insert(span, position, slot);
+    if (!inserted.ok()) return inserted.status();
+    append(cache->freed, inserted->freed);
+    return put("outcome", outcome, inserted->outcome);
+  });
+}
+
+ls_status ls_prefix_cache_evict(ls_prefix_cache* cache, int64_t count) {
+  return with_cache(cache, [&](ls_prefix_cache& handle) -> Status {
+    if (count < 0) return invalid_argument("count: expected at least 0, got ", count);
+    reserve_freed(handle);
+    append(handle.freed, handle.cache.evict(count));
+    return {};
+  });
+}
+
+ls_status ls_prefix_cache_clear(ls_prefix_cache* cache) {
+  return with_cache(cache, [](ls_prefix_cache& handle) -> Status {
+    reserve_freed(handle);
+    const Result<std::vector<int32_t>> slots = handle.cache.clear();
+    if (!slots.ok()) return slots.status();
+    append(handle.freed, *slots);
+    return {};
+  });
+}
+
+ls_status ls_prefix_cache_take_freed(ls_prefix_cache* cache, int32_t* slots, size_t capacity,
+                                     size_t* count) {
+  return with_cache(cache, [&](ls_prefix_cache& handle) -> Status {
+    if (capacity > 0) LINESTATE_RETURN_IF_ERROR(require({{"slots", slots}}));
+    LINESTATE_RETURN_IF_ERROR(require({{"count", count}}));
+    *count = std::min(capacity, handle.freed.size());
+    const auto end = handle.freed.begin() + static_cast<std::ptrdiff_t>(*count);
+    std::copy(handle.freed.begin(), end, slots);
+    handle.freed.erase(handle.freed.begin(), end);
+    return {};
+  });
+}
+
+ls_status ls_prefix_cache_erase(ls_prefix_cache* cache, const int64_t* tokens, size_t num_tokens,
+                                int64_t position, int32_t* slot) {
+  return with_tokens(cache, tokens, num_tokens, [&](PrefixCache& from, auto span) -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"slot", slot}}));  // before one leaves
+    return put_result("slot", slot, from.erase(span, position));
+  });
+}
+
+ls_status ls_prefix_cache_take(ls_prefix_cache* cache, ls_prefix_lease* lease, int32_t* slot) {
+  return with_cache(cache, [&](ls_prefix_cache& handle) -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"lease", lease}, {"slot", slot}}));
+    return put_result("slot", slot, handle.cache.take(lease->lease));
+  });
+}
+
+ls_status ls_prefix_cache_get_stats(const ls_prefix_cache* cache, ls_prefix_cache_stats* stats) {
+  return with_cache(cache, [&](const ls_prefix_cache& handle) {
+    const PrefixCacheStats from = handle.cache.stats();
+    const ls_prefix_cache_stats to{sizeof(to),    from.lookups,    from.hits,     from.hit_tokens,
+                                   from.inserted, from.duplicates, from.rejected, from.evicted,
+                                   from.entries,  from.leased,     from.bytes};
+    return store("stats", to, stats);
+  });
+}
+
+ls_status ls_slot_pack_bytes(const ls_pool_spec* spec, int32_t scheme, int64_t* bytes) {
+  return fenced([&]() -> Status {
+    const Result<PoolSpec> read = to_pool_spec(spec);
+    if (!read.ok()) return read.status();
+    PackScheme kind{};
+    LINESTATE_RETURN_IF_ERROR(read_scheme(scheme, &kind));
+    return put_result("bytes", bytes, slot_pack_bytes(*read, kind));
+  });
+}
+
+ls_status ls_pack_slot(const ls_pool* pool, int32_t slot, int64_t position, int32_t scheme,
+                       void* out, size_t size, int64_t* written) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"pool", pool}, {"out", out}}));
+    PackScheme kind{};
+    LINESTATE_RETURN_IF_ERROR(read_scheme(scheme, &kind));
+    return put_result(
+        "written", written,
+        pack_slot(pool->pool, slot, position, kind, {static_cast<std::byte*>(out), size}));
+  });
+}
+
+ls_status ls_unpack_slot(const void* buffer, size_t size, const ls_pool* pool, int32_t slot,
+                         const ls_unpack_options* options, int64_t* position) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(
+        require({{"buffer", buffer}, {"pool", pool}, {"position", position}}));
+    UnpackOptions allow;
+    if (options != nullptr) {
+      ls_unpack_options from{};
+      LINESTATE_RETURN_IF_ERROR(load("options", options, &from));
+      allow = {from.allow_state_dtype_change != 0, from.allow_other_numerics != 0};
+    }
+    return put_result(
+        "position", position,
+        unpack_slot({static_cast<const std::byte*>(buffer), size}, pool->pool, slot, allow));
+  });
+}
