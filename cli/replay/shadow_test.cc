@@ -45,7 +45,7 @@ VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0) {
   options.fraction = fraction;
   options.max_rows = 2;
   options.max_tokens = 100;
-  Result<Shadow> shadow = Shadow::create(*stack, *pool, options);
+  Result<Shadow> shadow = Shadow::create(*stack, *pool, trace(), options);
   EXPECT_TRUE(shadow.ok()) << shadow.status().message();
   Result<ForwardMetadata> metadata = ForwardMetadata::create(4);
   LayerBuffers buffers(model, 200, DType::kBF16, DType::kBF16);
@@ -87,6 +87,7 @@ VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0) {
       }
       EXPECT_TRUE(shadow->after_layer(layer, out).ok());
     }
+    shadow->end_step();
     for (const int64_t request : scheduler.complete(plan)) {
       const int32_t slot = slots[static_cast<size_t>(request)];
       EXPECT_TRUE(shadow->finish(request, slot).ok());
