@@ -52,6 +52,12 @@ TEST(Result, Summary) {
   EXPECT_DOUBLE_EQ(numbers.queue_p99, 7.0);
 }
 
+TEST(Result, AStepIsSharedByTheTokensOfARow) {
+  ReplayResult result;
+  result.steps = {{0.1, 2, 0, 6, 0.3, 2}};
+  EXPECT_DOUBLE_EQ(summarize(result).tpot_p50_s, 0.1);
+}
+
 TEST(Report, TableSaysWhatWasMeasured) {
   const std::string table = report_table(some_settings(), some_result());
   for (const char* part :
