@@ -267,7 +267,7 @@ void Shadow::Impl::judge_output(Lane& lane, int64_t request, int64_t layer) {
     limit = options.io_dtype == DType::kF32
                 ? kF32Limit
                 : kRoundingFactor * relative_rms(total.rounding, total.norm);
-    if (half_ring()) limit = std::hypot(limit, kHalfStateLimit);
+    if (half_ring() && !lane.reload) limit = std::hypot(limit, kHalfStateLimit);
   }
   judge(relative_rms(total.error, total.norm), limit, sums, request, layer, lane.judged,
         lane.judged ? summary.output : summary.free_output);

@@ -15,7 +15,7 @@
 // Limits (OPS "Tolerances", relative RMS):
 //   output, bf16 | f16   1.05 x the rounding error of the reference itself, per request and layer
 //   output, f32          5e-5, as the state
-//   output, f16 ring     the root of the sum of squares of that and of 1e-3
+//   output, f16 ring     the root of the sum of squares of that and of 1e-3; f32 pool only
 //   state, f32 pool      5e-5 at the end of the request, and after a cached prefix; f16 ring: 1e-3
 //   state, 16-bit pool   1e-3 after every call
 //   windows              equal bits;  padding: zero
