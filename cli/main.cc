@@ -36,8 +36,9 @@ void add_replay_options(CLI::App& verb, ReplayOptions& options) {
                   "tokens of a verify row, the sure one included");
   verb.add_option("--acceptance", options.acceptance, "chance that the next draft is right");
   verb.add_option("--prefix-cache", options.prefix_cache, "on or off");
-  verb.add_option("--cache-bytes", options.cache_bytes,
-                  "memory of the cache's snapshots, beside the pool; not given = as many as --max-running");
+  verb.add_option(
+      "--cache-bytes", options.cache_bytes,
+      "memory of the cache's snapshots, beside the pool; not given = as many as --max-running");
   verb.add_option("--replay-ring", options.replay_ring,
                   "decode writes the state every R tokens; with drafts, a quarter of the steps "
                   "decodes");
