@@ -31,6 +31,18 @@ void add_replay_options(CLI::App& verb, ReplayOptions& options) {
   verb.add_option("--prefill-budget", options.prefill_budget, "prefill tokens a step");
   verb.add_option("--max-running", options.max_running, "requests that hold a slot at a time");
   verb.add_option("--pool-bytes", options.pool_bytes, "memory of the state pool");
+  verb.add_option("--speculation", options.speculation, "drafts: off, chain or tree");
+  verb.add_option("--draft-length", options.draft_length,
+                  "tokens of a verify row, the sure one included");
+  verb.add_option("--acceptance", options.acceptance, "chance that the next draft is right");
+  verb.add_option("--prefix-cache", options.prefix_cache, "on or off");
+  verb.add_option(
+      "--cache-bytes", options.cache_bytes,
+      "memory of the cache's snapshots, beside the pool; not given = as many as --max-running");
+  verb.add_option("--replay-ring", options.replay_ring,
+                  "decode writes the state every R tokens; with drafts, a quarter of the steps "
+                  "decodes");
+  verb.add_option("--replay-dtype", options.replay_dtype, "of the ring's records: f32 or f16");
   verb.add_option("--verify", options.verify, "fraction of requests checked against ref, 0 to 1");
   verb.add_option("--profile", options.profile, "plain, correlated, slow, strong or mixed");
   verb.add_option("--speed", options.speed, "factor on the trace's clock, 0 = as fast as possible");
@@ -86,6 +98,7 @@ int run(int argc, char** argv) {
     return linestate::cli::fail({linestate::StatusCode::kInvalidArgument, error.what()});
   }
   replay.max_running_given = replay_verb->count("--max-running") > 0;
+  replay.cache_bytes_given = replay_verb->count("--cache-bytes") > 0;
   replay.pool_bytes_given = replay_verb->count("--pool-bytes") > 0;
   if (replay_verb->parsed()) return linestate::cli::run_replay_verb(replay);
   if (check_verb->parsed()) return linestate::cli::run_check(check);

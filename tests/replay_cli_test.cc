@@ -193,6 +193,103 @@ TEST(ReplayCli, EveryPresetRuns) {
   }
 }
 
+// Requests that share 512 tokens, long enough for the cache, few enough for `ref`.
+std::string shared_trace() {
+  return request(0, 560, 9, "1, 2") + request(20, 40, 11, "1") + request(20, 1, 3, "2") +
+         request(40, 530, 8, "1, 3");
+}
+
+testing::Json replay_json(const std::string& trace, std::vector<std::string> args) {
+  args.insert(args.begin(), {"replay", trace, "--json", "--threads", "1", "--max-running", "2",
+                             "--prefill-budget", "300"});
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  auto json = testing::parse_json(outcome.out);
+  EXPECT_TRUE(json.ok()) << outcome.out;
+  return json.ok() ? *json : testing::Json::object();
+}
+
+TEST(ReplayCli, NoFeatureChangesABitOnRef) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", shared_trace());
+  const std::vector<std::vector<std::string>> runs = {
+      {},
+      {"--replay-ring", "1", "--replay-dtype", "f16"},
+      {"--prefix-cache", "on"},
+      {"--speculation", "chain", "--acceptance", "0.7"},
+      {"--speculation", "tree", "--draft-length", "6", "--acceptance", "1", "--prefix-cache", "on"},
+      {"--speculation", "tree", "--acceptance", "0", "--prefix-cache", "on", "--draft-length", "3"},
+  };
+  std::string first;
+  for (std::vector<std::string> args : runs) {
+    args.insert(args.end(), {"--kernel", "ref"});
+    const testing::Json json = replay_json(trace, args);
+    const std::string sum = json.get_string("outputs_sum").value();
+    if (first.empty()) first = sum;
+    EXPECT_EQ(sum, first) << args[0] << " " << args[1];
+  }
+  const testing::Json other = replay_json(trace, {"--seed", "1"});
+  EXPECT_NE(other.get_string("outputs_sum").value(), first);
+}
+
+TEST(ReplayCli, AllFeaturesVerify) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", shared_trace());
+  for (const char* state : {"f32", "bf16"}) {
+    for (const char* kind : {"chain", "tree"}) {
+      for (const char* acceptance : {"0", "0.7", "1"}) {
+        if (std::string(state) == "bf16" && std::string(acceptance) != "0.7") continue;
+        const testing::Json json =
+            replay_json(trace, {"--verify", "1", "--state-dtype", state, "--speculation", kind,
+                                "--draft-length", "5", "--acceptance", acceptance, "--prefix-cache",
+                                "on", "--replay-ring", acceptance[0] == '1' ? "1" : "3"});
+        EXPECT_TRUE(json.find("verification")->get_bool("passed").value());
+        EXPECT_EQ(json.find("verification")->get_int("requests").value(), 4);
+        EXPECT_EQ(json.get_string("device_status").value(), "");
+        const testing::Json* cache = json.find("prefix_cache");
+        EXPECT_EQ(cache->get_int("lookups").value(), 4);
+        EXPECT_EQ(cache->get_int("hits").value(), 1);
+        EXPECT_EQ(cache->get_int("tokens_saved").value(), 512);
+        const testing::Json* drafts = json.find("speculation");
+        EXPECT_GT(drafts->get_int("drafted").value(), 0);
+        const int64_t accepted = drafts->get_int("accepted").value();
+        EXPECT_EQ(accepted > 0, std::string(acceptance) != "0");
+        if (std::string(kind) == "chain" && acceptance[0] == '1') {
+          EXPECT_EQ(accepted, drafts->get_int("drafted").value());
+        }
+        EXPECT_GT(json.get_int("verify_record_bytes").value(), 0);
+        EXPECT_EQ(json.get_int("ring_bytes").value() > 0, acceptance[0] != '1');
+      }
+    }
+  }
+}
+
+TEST(ReplayCli, RingsOfBothDtypesVerify) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  for (const char* state : {"f32", "f16"}) {
+    for (const char* dtype : {"f32", "f16"}) {
+      const testing::Json json = replay_json(
+          trace,
+          {"--verify", "1", "--state-dtype", state, "--replay-ring", "4", "--replay-dtype", dtype});
+      EXPECT_TRUE(json.find("verification")->get_bool("passed").value());
+      EXPECT_GT(json.get_int("ring_bytes").value(), 0);
+    }
+  }
+}
+
+TEST(ReplayCli, TableOfTheFeatures) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", shared_trace());
+  const Outcome outcome = run({"replay", trace, "--limit", "2", "--speculation", "tree",
+                               "--prefix-cache", "on", "--replay-ring", "4"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"speculation, tree", "accepted per row", "prefix cache", "tokens saved",
+                           "(R = 4, f32)", "verify records"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+}
+
 TEST(ReplayCli, TheTracesClock) {
   const Folder folder;
   const std::string trace =
@@ -225,6 +322,22 @@ TEST(ReplayCli, UsageErrors) {
       {{"replay", trace, "--layers", "x"}, "--layers"},
       {{"replay", trace, "--prefill-budget", "0"}, "--prefill-budget: expected 1 to"},
       {{"replay", trace, "--max-running", "-3"}, "--max-running: expected 1 to"},
+      {{"replay", trace, "--speculation", "star"}, "--speculation: expected off, chain or tree"},
+      {{"replay", trace, "--draft-length", "257"}, "--draft-length: expected 1 to 256, got 257"},
+      {{"replay", trace, "--draft-length", "0"}, "--draft-length: expected 1 to 256, got 0"},
+      {{"replay", trace, "--acceptance", "1.01"}, "--acceptance: expected a chance from 0 to 1"},
+      {{"replay", trace, "--acceptance", "-0.1"}, "--acceptance: expected a chance from 0 to 1"},
+      {{"replay", trace, "--acceptance", "nan"}, "--acceptance: expected a chance from 0 to 1"},
+      {{"replay", trace, "--prefix-cache", "yes"}, "--prefix-cache: expected on or off, got yes"},
+      {{"replay", trace, "--cache-bytes", "9999999"}, "--cache-bytes: expected --prefix-cache on"},
+      {{"replay", trace, "--prefix-cache", "on", "--cache-bytes", "0"},
+       "--cache-bytes: expected 1"},
+      {{"replay", trace, "--prefix-cache", "on", "--cache-bytes", "271359"},
+       "one snapshot of tiny takes 271360 bytes"},
+      {{"replay", trace, "--replay-ring", "65"}, "--replay-ring: expected 1 to 64, got 65"},
+      {{"replay", trace, "--replay-ring", "0"}, "--replay-ring: expected 1 to 64, got 0"},
+      {{"replay", trace, "--replay-dtype", "bf16"},
+       "--replay-dtype: expected f32 or f16, got bf16"},
       {{"replay", trace, "--verify", "1.5"}, "--verify: expected a fraction from 0 to 1, got 1.5"},
       {{"replay", trace, "--verify", "nan"}, "--verify: expected"},
       {{"replay", trace, "--speed", "-1"}, "--speed: expected"},

@@ -1,5 +1,10 @@
 #include "cli/replay/batch_builder.h"
 
+#include <array>
+#include <utility>
+
+#include "cli/replay/drafts.h"
+
 namespace linestate::cli {
 namespace {
 
@@ -21,12 +26,43 @@ struct Builder {
       row.tokens = static_cast<int32_t>(scheduled.tokens);
       const auto first = static_cast<int64_t>(batch.tokens.size());
       batch.rows.push_back(row);
-      batch.requests.push_back({scheduled.request, row, first});
+      batch.requests.push_back({scheduled.request, row, first, {}});
       const TraceRequest& request = trace[static_cast<size_t>(scheduled.request)];
       for (int64_t i = 0; i < scheduled.tokens; ++i) {
         const int64_t position = scheduled.start + i;
         batch.tokens.push_back({token_id(request, scheduled.request, position), position});
       }
+    }
+  }
+
+  void add(const DraftedRow& drafted) {
+    const Draft& draft = drafted.draft;
+    const int64_t index = drafted.row.request;
+    Row row;
+    row.slot = slot_of(index);
+    row.kind = RowKind::kVerify;
+    row.start = drafted.row.start;
+    row.tokens = static_cast<int32_t>(draft.width());
+    row.num_valid = static_cast<int32_t>(draft.valid);
+    row.accepted_node = static_cast<int32_t>(draft.accepted.back());
+    batch.rows.push_back(row);
+    batch.requests.push_back(
+        {index, row, static_cast<int64_t>(batch.tokens.size()), draft.accepted});
+    batch.parent.insert(batch.parent.end(), draft.parent.begin(), draft.parent.end());
+    batch.accepted.push_back(row.accepted_node);
+    const TraceRequest& request = trace[static_cast<size_t>(index)];
+    for (int64_t node = 0; node < draft.valid; ++node) {
+      const int64_t position = row.start + draft.depth(node);
+      batch.tokens.push_back({draft_token_id(draft, node, request, index, position), position});
+    }
+    if (draft.valid < draft.width()) add_padding(draft.width() - draft.valid);
+  }
+
+  void add_kind(const StepPlan& plan, RowKind kind) {
+    if (kind == RowKind::kExtend) add(plan.extend, kind);
+    if (kind == RowKind::kDecode) add(plan.decode, kind);
+    if (kind == RowKind::kVerify) {
+      for (const DraftedRow& drafted : plan.verify) add(drafted);
     }
   }
 
@@ -50,12 +86,13 @@ struct Builder {
 BuiltBatch build_batch(const StepPlan& plan, int64_t step, std::span<const TraceRequest> trace,
                        const std::function<int32_t(int64_t request)>& slot_of) {
   Builder builder{trace, slot_of, {}};
-  const bool extend_first = step % 2 == 0;
-  builder.add(extend_first ? plan.extend : plan.decode,
-              extend_first ? RowKind::kExtend : RowKind::kDecode);
+  std::array<RowKind, 3> kinds{RowKind::kExtend, RowKind::kDecode, RowKind::kVerify};
+  if (step % 2 != 0) std::swap(kinds[0], kinds[1]);
+  std::swap(kinds[2], kinds[static_cast<size_t>(step / 2 % 3)]);
+  builder.add_kind(plan, kinds[0]);
   if (step % kPaddingPeriod == kPadRowPhase) builder.add_pad_row();
-  builder.add(extend_first ? plan.decode : plan.extend,
-              extend_first ? RowKind::kDecode : RowKind::kExtend);
+  builder.add_kind(plan, kinds[1]);
+  builder.add_kind(plan, kinds[2]);
   if (step % kPaddingPeriod == kTailPhase) builder.add_padding(kMostPaddingTokens);
   builder.batch.token_capacity = static_cast<int64_t>(builder.batch.tokens.size());
   return std::move(builder.batch);

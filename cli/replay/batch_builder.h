@@ -23,11 +23,23 @@ struct BatchRow {
   int64_t request = 0;
   Row row;
   int64_t first_token = 0;
+  std::vector<int64_t> accepted;  // verify rows: the accepted nodes, a path from the root
+
+  /// Tokens that the request advances by.
+  int64_t advance() const {
+    return row.kind == RowKind::kVerify ? static_cast<int64_t>(accepted.size()) : row.tokens;
+  }
+  /// Batch token that is the request's token at row.start + i. REQUIRES: i < advance().
+  int64_t token_at(int64_t i) const {
+    return first_token + (row.kind == RowKind::kVerify ? accepted[static_cast<size_t>(i)] : i);
+  }
 };
 
 struct BuiltBatch {
   std::vector<Row> rows;           // as ForwardBatch takes them
   std::vector<BatchRow> requests;  // the live rows
+  std::vector<int32_t> parent;     // of the verify rows' tokens, in batch order
+  std::vector<int32_t> accepted;   // by verify row: the last accepted node
   std::vector<TokenAt> tokens;     // [token_capacity]; padding tokens are zero-filled
   struct TokenRange {
     int64_t begin = 0;
@@ -37,8 +49,8 @@ struct BuiltBatch {
   int64_t token_capacity = 0;
 };
 
-/// Even steps put extend rows first, odd steps decode rows. Every 7th step has a padding row
-/// between the two, another 7th has tokens behind the last row.
+/// The order of the kinds changes from step to step. Every 7th step has a padding row behind the
+/// first kind, another 7th has tokens behind the last row.
 BuiltBatch build_batch(const StepPlan& plan, int64_t step, std::span<const TraceRequest> trace,
                        const std::function<int32_t(int64_t request)>& slot_of);
 

@@ -15,7 +15,7 @@ const std::vector<TraceRequest>& trace() {
 }
 
 BuiltBatch build(int64_t step) {
-  const StepPlan plan{{}, {{1, 520, 80}, {2, 0, 7}}, {{0, 103, 1}}};
+  const StepPlan plan{{}, {{1, 520, 80}, {2, 0, 7}}, {{0, 103, 1}}, {}};
   return build_batch(plan, step, trace(),
                      [](int64_t request) { return static_cast<int32_t>(10 + request); });
 }

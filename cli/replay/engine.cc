@@ -9,8 +9,11 @@
 
 #include "cli/interrupt.h"
 #include "cli/replay/batch_builder.h"
+#include "cli/replay/drafts.h"
 #include "cli/replay/layer_buffers.h"
 #include "cli/replay/layer_stack.h"
+#include "cli/replay/output_sum.h"
+#include "cli/replay/prefix_store.h"
 #include "cli/replay/scheduler.h"
 #include "linestate/forward_batch.h"
 #include "linestate/state_pool.h"
@@ -55,27 +58,38 @@ int64_t tokens_of(const std::vector<TraceRequest>& trace) {
 
 class Run {
  public:
-  Run(const ReplaySettings& settings, LayerStack stack, StatePool pool, ProgressStyle style)
+  /// The pool has slots beyond `slots` for the prefix cache.
+  Run(const ReplaySettings& settings, LayerStack stack, StatePool pool, int64_t slots,
+      ProgressStyle style)
       : settings_(settings),
+        slots_for_requests_(slots),
         stack_(std::move(stack)),
         pool_(std::move(pool)),
-        buffers_(stack_.model, max_tokens(settings, pool_.num_slots()), settings.io_dtype,
-                 settings.io_dtype),
-        scheduler_(lengths_of(settings.trace),
-                   {settings.options.prefill_budget, pool_.num_slots()}),
+        buffers_(stack_.model, max_tokens(settings, slots), settings.io_dtype, settings.io_dtype),
+        scheduler_(lengths_of(settings.trace), {settings.options.prefill_budget, slots}),
         progress_(style, static_cast<int64_t>(settings.trace.size()), tokens_of(settings.trace)) {
     result_.queue.resize(settings.trace.size());
     arrived_.resize(settings.trace.size());
   }
 
   static int64_t max_tokens(const ReplaySettings& settings, int64_t slots) {
-    return settings.options.prefill_budget + slots + kMostPaddingTokens;
+    const int64_t a_row = std::max<int64_t>(verify_width(settings), 1);
+    return settings.options.prefill_budget + slots * a_row + kMostPaddingTokens;
+  }
+  /// Tokens of a verify row; 0 without speculation.
+  static int64_t verify_width(const ReplaySettings& settings) {
+    return settings.speculation.kind == Speculation::kOff ? 0 : settings.options.draft_length;
+  }
+  static int64_t record_bytes(const ReplaySettings& settings, const ModelConfig& model,
+                              int64_t slots) {
+    return VerifyRecords::bytes_per_token(model, settings.io_dtype) * slots *
+           verify_width(settings);
   }
   static ShadowOptions shadow_options(const ReplaySettings& settings, int64_t slots) {
     ShadowOptions options;
     options.fraction = settings.options.verify;
     options.max_rows = slots;
-    options.max_tokens = settings.options.prefill_budget;
+    options.max_tokens = std::max(settings.options.prefill_budget, verify_width(settings));
     options.io_dtype = settings.io_dtype;
     options.shard = settings.stack.shard;
     options.seed = settings.stack.seed;
@@ -95,11 +109,18 @@ class Run {
   void take_arrivals();
   void wait_for_arrival();
   Status step();
+  ForwardCapacity capacity() const;
+  StepPlan plan_step();
+  Status prepare_batch(const BuiltBatch& batch, StepSample& sample);
   Status run_layers(const BuiltBatch& batch, StepSample& sample);
+  Status commit(const BuiltBatch& batch, StepSample& sample);
+  void count(const StepPlan& plan, StepSample& sample);
+  void report_memory();
   void generate(const BuiltBatch& batch, int64_t layer);
   Status retire(const std::vector<int64_t>& requests);
 
   const ReplaySettings& settings_;
+  int64_t slots_for_requests_ = 0;
   LayerStack stack_;
   StatePool pool_;
   LayerBuffers buffers_;
@@ -108,6 +129,8 @@ class Run {
   std::optional<LayerRunner> runner_;
   std::optional<ForwardMetadata> metadata_;
   std::optional<Shadow> shadow_;
+  std::optional<PrefixStore> store_;
+  OutputSum outputs_;
   DeviceStatus device_status_;
   std::map<int64_t, int32_t> slots_;  // request -> slot
   size_t next_arrival_ = 0;
@@ -118,21 +141,35 @@ class Run {
   ReplayResult result_;
 };
 
+ForwardCapacity Run::capacity() const {
+  ForwardCapacity capacity;
+  capacity.rows = slots_for_requests_ + kMostPaddingRows;
+  capacity.verify_tokens = slots_for_requests_ * verify_width(settings_);
+  capacity.snapshots = store_ ? slots_for_requests_ : 0;
+  return capacity;
+}
+
 Status Run::prepare() {
   ExecContext context;
   context.num_threads = settings_.threads;
   context.status = &device_status_;
   context.check_finite = settings_.options.verify > 0.0;
   Result<LayerRunner> runner = LayerRunner::create(
-      stack_, settings_.options.kernel, max_tokens(settings_, pool_.num_slots()), pool_, context);
+      stack_, settings_.options.kernel, max_tokens(settings_, slots_for_requests_), pool_, context,
+      slots_for_requests_ * verify_width(settings_), settings_.io_dtype);
   if (!runner.ok()) return runner.status();
   runner_.emplace(std::move(runner).value());
-  Result<ForwardMetadata> metadata = ForwardMetadata::create(pool_.num_slots() + kMostPaddingRows);
+  if (settings_.prefix_cache) {
+    Result<PrefixStore> store = PrefixStore::create(pool_, pool_.num_slots() - slots_for_requests_);
+    if (!store.ok()) return store.status();
+    store_.emplace(std::move(store).value());
+  }
+  Result<ForwardMetadata> metadata = ForwardMetadata::create(capacity());
   if (!metadata.ok()) return metadata.status();
   metadata_.emplace(std::move(metadata).value());
   if (settings_.options.verify > 0.0) {
-    Result<Shadow> shadow =
-        Shadow::create(stack_, pool_, shadow_options(settings_, pool_.num_slots()));
+    Result<Shadow> shadow = Shadow::create(stack_, pool_, settings_.trace,
+                                           shadow_options(settings_, slots_for_requests_));
     if (!shadow.ok()) return shadow.status();
     shadow_.emplace(std::move(shadow).value());
   }
@@ -168,14 +205,29 @@ void Run::generate(const BuiltBatch& batch, int64_t layer) {
   if (shadow_) buffers_.poison_output();
 }
 
-Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
+Status Run::prepare_batch(const BuiltBatch& batch, StepSample& sample) {
   ForwardBatch forward;
   forward.rows = batch.rows;
   forward.token_capacity = batch.token_capacity;
-  {
-    const Timed timed(sample.backend_s);
-    LINESTATE_RETURN_IF_ERROR(metadata_->prepare(forward, pool_, runner_->context()));
+  if (settings_.speculation.kind == Speculation::kTree) forward.parent = batch.parent;
+  if (store_) LINESTATE_RETURN_IF_ERROR(store_->add_work(batch, forward));
+  const Timed timed(sample.backend_s);
+  LINESTATE_RETURN_IF_ERROR(metadata_->prepare(forward, pool_, runner_->context()));
+  if (store_) store_->prepared();
+  return {};
+}
+
+Status Run::commit(const BuiltBatch& batch, StepSample& sample) {
+  if (batch.accepted.empty()) return {};
+  const Timed timed(sample.backend_s);
+  for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
+    LINESTATE_RETURN_IF_ERROR(runner_->commit(layer, *metadata_, pool_, batch.accepted));
   }
+  return {};
+}
+
+Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
+  LINESTATE_RETURN_IF_ERROR(prepare_batch(batch, sample));
   if (shadow_) {
     const Timed timed(result_.verify_s);
     LINESTATE_RETURN_IF_ERROR(shadow_->begin_step(batch));
@@ -195,6 +247,13 @@ Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
       const Timed timed(result_.verify_s);
       LINESTATE_RETURN_IF_ERROR(shadow_->after_layer(layer, buffers_.out()));
     }
+    outputs_.add(batch, settings_.trace, layer, buffers_.out());
+  }
+  LINESTATE_RETURN_IF_ERROR(commit(batch, sample));
+  if (store_) LINESTATE_RETURN_IF_ERROR(store_->collect(batch, *metadata_));
+  if (shadow_) {
+    const Timed timed(result_.verify_s);
+    shadow_->end_step();
   }
   return {};
 }
@@ -204,6 +263,8 @@ Status Run::retire(const std::vector<int64_t>& requests) {
     const int32_t slot = slots_[request];
     if (shadow_) {
       const Timed timed(result_.verify_s);
+      LINESTATE_RETURN_IF_ERROR(
+          pool_.fold(ConstTensorView(&slot, DType::kI32, {1}), runner_->context()));
       LINESTATE_RETURN_IF_ERROR(shadow_->finish(request, slot));
     }
     // Every kernel of the step has returned: nothing to wait for.
@@ -213,8 +274,42 @@ Status Run::retire(const std::vector<int64_t>& requests) {
   return {};
 }
 
+StepPlan Run::plan_step() {
+  StepPlan plan = scheduler_.plan([&](int64_t request) -> int64_t {
+    if (!store_) return 0;
+    const int64_t cached = store_->admit(settings_.trace[static_cast<size_t>(request)], request);
+    tokens_done_ += cached;
+    return cached;
+  });
+  plan_drafts(settings_.speculation, settings_.trace, step_, plan);
+  return plan;
+}
+
+void Run::count(const StepPlan& plan, StepSample& sample) {
+  for (const ScheduledRow& row : plan.extend) sample.prefill_tokens += row.tokens;
+  sample.decode_rows = static_cast<int64_t>(plan.decode.size() + plan.verify.size());
+  sample.decode_tokens = static_cast<int64_t>(plan.decode.size());
+  SpeculationCounts& counts = result_.speculation;
+  for (const DraftedRow& drafted : plan.verify) {
+    sample.decode_tokens += drafted.row.tokens;
+    ++counts.rows;
+    counts.drafted += drafted.draft.valid - 1;
+    counts.accepted += drafted.row.tokens - 1;
+  }
+}
+
+void Run::report_memory() {
+  result_.slots = slots_for_requests_;
+  result_.cache_slots = pool_.num_slots() - slots_for_requests_;
+  result_.bytes_per_slot = bytes_per_slot(pool_.spec());
+  PoolSpec plain = pool_.spec();
+  plain.replay = {};
+  result_.ring_bytes_per_slot = result_.bytes_per_slot - bytes_per_slot(plain);
+  result_.verify_record_bytes = record_bytes(settings_, stack_.model, slots_for_requests_);
+}
+
 Status Run::step() {
-  const StepPlan plan = scheduler_.plan();
+  const StepPlan plan = plan_step();
   const double now = clocked() ? seconds_since(start_) : static_cast<double>(step_);
   for (const int64_t request : plan.admitted) {
     Result<int32_t> slot = pool_.allocate();
@@ -226,8 +321,7 @@ Status Run::step() {
       build_batch(plan, step_, settings_.trace, [&](int64_t request) { return slots_[request]; });
   StepSample sample;
   sample.running = scheduler_.running();
-  for (const ScheduledRow& row : plan.extend) sample.prefill_tokens += row.tokens;
-  sample.decode_tokens = static_cast<int64_t>(plan.decode.size());
+  count(plan, sample);
   LINESTATE_RETURN_IF_ERROR(run_layers(batch, sample));
   LINESTATE_RETURN_IF_ERROR(retire(scheduler_.complete(plan)));
   sample.end_s = seconds_since(start_);
@@ -257,8 +351,9 @@ Result<ReplayResult> Run::run() {
     result_.input_tokens += request.input_length;
     result_.output_tokens += request.output_length;
   }
-  result_.slots = pool_.num_slots();
-  result_.bytes_per_slot = bytes_per_slot(pool_.spec());
+  report_memory();
+  if (store_) result_.cache = store_->stats();
+  result_.outputs_sum = outputs_.value();
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
     if (!stack_.with_norm(layer)) ++result_.layers_without_norm;
   }
@@ -272,24 +367,30 @@ Result<ReplayResult> Run::run() {
 Result<ReplayResult> run_replay(const ReplaySettings& settings, ProgressStyle style) {
   Result<ModelConfig> local = shard_model(settings.model, settings.stack.shard);
   if (!local.ok()) return local.status();
-  const PoolSpec spec = make_pool_spec(*local, settings.state_dtype, settings.io_dtype);
+  PoolSpec spec = make_pool_spec(*local, settings.state_dtype, settings.io_dtype);
+  spec.replay.length = settings.options.replay_ring;
+  spec.replay.dtype = settings.replay_dtype;
   const int64_t slot_bytes = bytes_per_slot(spec);
   Result<int64_t> slots = choose_slots(settings.options, slot_bytes);
   if (!slots.ok()) return slots.status();
+  Result<int64_t> cache_slots = choose_cache_slots(settings, *slots, slot_bytes);
+  if (!cache_slots.ok()) return cache_slots.status();
   const int64_t tokens = Run::max_tokens(settings, *slots);
-  int64_t needed = *slots * slot_bytes +
+  int64_t needed = (*slots + *cache_slots) * slot_bytes +
+                   Run::record_bytes(settings, *local, *slots) +
                    LayerBuffers::bytes(*local, tokens, settings.io_dtype, settings.io_dtype);
   if (settings.options.verify > 0.0) {
     needed += Shadow::pool_bytes(spec, Run::shadow_options(settings, *slots)) +
-              LayerBuffers::bytes(*local, settings.options.prefill_budget, settings.io_dtype,
-                                  DType::kF32);
+              LayerBuffers::bytes(*local, Run::shadow_options(settings, *slots).max_tokens,
+                                  settings.io_dtype, DType::kF32);
   }
   LINESTATE_RETURN_IF_ERROR(check_memory(needed, available_memory()));
   Result<LayerStack> stack = make_layer_stack(settings.model, settings.stack);
   if (!stack.ok()) return stack.status();
-  Result<StatePool> pool = StatePool::create(spec, *slots);
+  spec.replay.slopes = stack->slopes();
+  Result<StatePool> pool = StatePool::create(spec, *slots + *cache_slots);
   if (!pool.ok()) return pool.status();
-  Run run(settings, std::move(stack).value(), std::move(pool).value(), style);
+  Run run(settings, std::move(stack).value(), std::move(pool).value(), *slots, style);
   LINESTATE_RETURN_IF_ERROR(run.prepare());
   return run.run();
 }

@@ -12,6 +12,11 @@ namespace linestate::cli {
 /// Errors: kResourceExhausted naming bytes per slot and what is needed.
 Result<int64_t> choose_slots(const ReplayOptions& options, int64_t slot_bytes);
 
+/// Snapshots that the prefix cache of a run with `slots` slots has room for; 0 without a cache.
+/// Errors: kResourceExhausted when --cache-bytes holds not one.
+Result<int64_t> choose_cache_slots(const ReplaySettings& settings, int64_t slots,
+                                   int64_t slot_bytes);
+
 /// Refuses what the machine has no memory for; `available` < 0 = unknown.
 /// Errors: kResourceExhausted with both numbers.
 Status check_memory(int64_t needed, int64_t available);

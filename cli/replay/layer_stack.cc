@@ -35,6 +35,17 @@ bool has_kind(const ModelConfig& model, LayerKind kind) {
 
 }  // namespace
 
+std::vector<std::vector<float>> LayerStack::slopes() const {
+  std::vector<std::vector<float>> all;
+  for (const LayerWeightTensors& tensors : weights) {
+    std::vector<float>& slopes = all.emplace_back();
+    if (!tensors.slopes.defined()) continue;
+    const auto* values = static_cast<const float*>(tensors.slopes.view().data);
+    slopes.assign(values, values + tensors.slopes.num_elements());
+  }
+  return all;
+}
+
 Result<LayerStack> make_layer_stack(const ModelConfig& model, const StackOptions& options) {
   Result<ModelConfig> local = shard_model(model, options.shard);
   if (!local.ok()) return local.status();
@@ -55,8 +66,14 @@ Result<LayerStack> make_layer_stack(const ModelConfig& model, const StackOptions
 
 Result<LayerRunner> LayerRunner::create(const LayerStack& stack, const std::string& kernel,
                                         int64_t max_tokens, const StatePool& pool,
-                                        const ExecContext& context) {
+                                        const ExecContext& context, int64_t max_verify_tokens,
+                                        DType io_dtype) {
   LayerRunner runner;
+  if (max_verify_tokens > 0) {
+    Result<VerifyRecords> records = VerifyRecords::create(stack.model, io_dtype, max_verify_tokens);
+    if (!records.ok()) return records.status();
+    runner.records_ = std::move(records).value();
+  }
   runner.stack_ = &stack;
   runner.context_ = context;
   KernelOptions options;
@@ -87,11 +104,29 @@ Status LayerRunner::forward(int64_t index, const ForwardMetadata& metadata, cons
                             const LayerBuffers& buffers) {
   const bool norm = stack_->with_norm(index);
   if (stack_->layer(index).kind == LayerKind::kKda) {
-    return kda_->forward(index, kda_weights(*stack_, index), metadata, pool, buffers.kda_io(norm),
-                         context_);
+    KdaLayerIo io = buffers.kda_io(norm);
+    if (records_) {
+      io.record = records_->kda(index);
+      io.record_x = records_->kda_x(index);
+    }
+    return kda_->forward(index, kda_weights(*stack_, index), metadata, pool, io, context_);
   }
-  return lightning_->forward(index, lightning_weights(*stack_, index), metadata, pool,
-                             buffers.lightning_io(norm), context_);
+  LightningLayerIo io = buffers.lightning_io(norm);
+  if (records_) io.record = records_->lightning(index);
+  return lightning_->forward(index, lightning_weights(*stack_, index), metadata, pool, io,
+                             context_);
+}
+
+Status LayerRunner::commit(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
+                           std::span<const int32_t> accepted) {
+  const ConstTensorView nodes(accepted.data(), DType::kI32,
+                              {static_cast<int64_t>(accepted.size())});
+  if (stack_->layer(index).kind == LayerKind::kKda) {
+    return kda_->commit(index, metadata, pool,
+                        {records_->kda(index), records_->kda_x(index), nodes}, context_);
+  }
+  return lightning_->commit(index, lightning_weights(*stack_, index), metadata, pool,
+                            {records_->lightning(index), nodes}, context_);
 }
 
 std::vector<KernelChoice> LayerRunner::explain(int64_t index, const ForwardMetadata& metadata,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "cli/replay/profile.h"
 #include "linestate/backend.h"
 #include "linestate/model_config.h"
+#include "linestate/verify_records.h"
 
 namespace linestate::cli {
 
@@ -31,6 +33,8 @@ struct LayerStack {
   const LayerSpec& layer(int64_t index) const {
     return model.linear_layers[static_cast<size_t>(index)];
   }
+  /// Of every layer, as ReplaySpec wants them.
+  std::vector<std::vector<float>> slopes() const;
   /// False where the norm spans ranks: a single rank cannot apply it, so the layer ends before it.
   bool with_norm(int64_t index) const { return !layer(index).norm_spans_ranks(); }
 };
@@ -42,14 +46,19 @@ Result<LayerStack> make_layer_stack(const ModelConfig& model, const StackOptions
 class LayerRunner {
  public:
   /// `stack` must outlive the runner. `kernel` names the row of every operator ("auto", "ref").
-  /// Errors: as the backends' create and workspace_bytes.
+  /// `max_verify_tokens` is room for the tokens of a batch's verify rows, with tensors in io_dtype.
+  /// Errors: as the backends' create and workspace_bytes, and VerifyRecords::create.
   static Result<LayerRunner> create(const LayerStack& stack, const std::string& kernel,
                                     int64_t max_tokens, const StatePool& pool,
-                                    const ExecContext& context);
+                                    const ExecContext& context, int64_t max_verify_tokens = 0,
+                                    DType io_dtype = DType::kBF16);
 
   /// Layer `index` over a prepared batch; `buffers` hold its inputs.
   Status forward(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
                  const LayerBuffers& buffers);
+  /// Commits layer `index` of the batch that forward() ran; `accepted` by verify row.
+  Status commit(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
+                std::span<const int32_t> accepted);
   std::vector<KernelChoice> explain(int64_t index, const ForwardMetadata& metadata,
                                     const StatePool& pool, const LayerBuffers& buffers);
   const ExecContext& context() const { return context_; }
@@ -60,6 +69,7 @@ class LayerRunner {
   const LayerStack* stack_ = nullptr;
   std::optional<KdaBackend> kda_;
   std::optional<LightningBackend> lightning_;
+  std::optional<VerifyRecords> records_;
   testing::HostTensor workspace_;
   ExecContext context_;
 };

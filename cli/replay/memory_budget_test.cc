@@ -32,6 +32,21 @@ TEST(MemoryBudget, TooSmallNamesWhatIsNeeded) {
   EXPECT_NE(few.status().message().find("4 slots need 4000 bytes"), std::string::npos);
 }
 
+TEST(MemoryBudget, CacheSlotsFollowTheCacheBytes) {
+  ReplaySettings settings;
+  EXPECT_EQ(choose_cache_slots(settings, 5, 1000).value(), 0) << "off";
+  settings.prefix_cache = true;
+  EXPECT_EQ(choose_cache_slots(settings, 5, 1000).value(), 5);
+  settings.options.cache_bytes_given = true;
+  settings.options.cache_bytes = 3999;
+  EXPECT_EQ(choose_cache_slots(settings, 5, 1000).value(), 3);
+  settings.options.cache_bytes = 999;
+  const auto none = choose_cache_slots(settings, 5, 1000);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().message(),
+            "--cache-bytes 999 is too small: one snapshot of tiny takes 1000 bytes");
+}
+
 TEST(MemoryBudget, MoreThanTheMachineHasIsRefused) {
   EXPECT_TRUE(check_memory(100, 100).ok());
   EXPECT_TRUE(check_memory(100, -1).ok()) << "unknown";

@@ -79,15 +79,50 @@ void add_speed(const ReplaySettings& settings, const ReplayResult& result, Table
                 : format("p50 %.0f steps, p99 %.0f steps", numbers.queue_p50, numbers.queue_p99));
 }
 
-void add_memory(const ReplayResult& result, Table& table) {
+void add_memory(const ReplaySettings& settings, const ReplayResult& result, Table& table) {
   const ReplayNumbers numbers = summarize(result);
   table.section("state pool");
   table.row("slots", count_text(result.slots));
   table.row("bytes per slot",
             count_text(result.bytes_per_slot) + " (" + bytes_text(result.bytes_per_slot) + ")");
-  table.row("pool", bytes_text(result.slots * result.bytes_per_slot));
+  table.row("pool", bytes_text((result.slots + result.cache_slots) * result.bytes_per_slot));
+  if (result.ring_bytes_per_slot > 0) {
+    table.row("  replay rings",
+              bytes_text((result.slots + result.cache_slots) * result.ring_bytes_per_slot) +
+                  format(" (R = %lld, %s)", static_cast<long long>(settings.options.replay_ring),
+                         settings.options.replay_dtype.c_str()));
+  }
+  if (result.cache_slots > 0) {
+    table.row("  room for snapshots", count_text(result.cache_slots));
+  }
+  if (result.verify_record_bytes > 0) {
+    table.row("verify records", bytes_text(result.verify_record_bytes));
+  }
   table.row("occupancy", format("mean %.1f %%, max %.1f %%", 100.0 * numbers.occupancy_mean,
                                 100.0 * numbers.occupancy_max));
+}
+
+void add_speculation(const ReplaySettings& settings, const ReplayResult& result, Table& table) {
+  if (settings.speculation.kind == Speculation::kOff) return;
+  const SpeculationCounts& counts = result.speculation;
+  table.section("speculation, " + settings.options.speculation);
+  table.row("verify rows", count_text(counts.rows));
+  table.row("drafts", count_text(counts.drafted));
+  table.row("accepted", count_text(counts.accepted));
+  table.row("accepted per row", format("%.2f (and one sure token)", counts.accepted_per_row()));
+}
+
+void add_cache(const ReplaySettings& settings, const ReplayResult& result, Table& table) {
+  if (!settings.prefix_cache) return;
+  const PrefixCacheStats& cache = result.cache;
+  table.section("prefix cache");
+  table.row("lookups", count_text(cache.lookups));
+  table.row("hits", count_text(cache.hits));
+  table.row("tokens saved", count_text(cache.hit_tokens));
+  table.row("snapshots",
+            format("%s taken, %s at the end (%s)", count_text(cache.inserted).c_str(),
+                   count_text(cache.entries).c_str(), bytes_text(cache.bytes).c_str()));
+  table.row("evictions", count_text(cache.evicted));
 }
 
 void add_verification(const ReplaySettings& settings, const ReplayResult& result, Table& table) {
@@ -135,6 +170,13 @@ Json options_json(const ReplaySettings& settings) {
   json.set("max_running", options.max_running);
   json.set("pool_bytes", options.pool_bytes_given ? Json(options.pool_bytes) : Json());
   json.set("verify", options.verify);
+  json.set("speculation", options.speculation);
+  json.set("draft_length", options.draft_length);
+  json.set("acceptance", options.acceptance);
+  json.set("prefix_cache", options.prefix_cache);
+  json.set("cache_bytes", options.cache_bytes_given ? Json(options.cache_bytes) : Json());
+  json.set("replay_ring", options.replay_ring);
+  json.set("replay_dtype", options.replay_dtype);
   json.set("profile", options.profile);
   json.set("speed", options.speed);
   json.set("threads", int64_t{settings.threads});
@@ -155,6 +197,28 @@ Json verification_json(const ReplayResult& result) {
     json.set("free_state_error", verify.free_state.error);
     json.set("free_output_error", verify.free_output.error);
   }
+  return json;
+}
+
+Json speculation_json(const SpeculationCounts& counts) {
+  Json json = Json::object();
+  json.set("rows", counts.rows);
+  json.set("drafted", counts.drafted);
+  json.set("accepted", counts.accepted);
+  json.set("accepted_per_row", counts.accepted_per_row());
+  return json;
+}
+
+Json cache_json(const PrefixCacheStats& cache) {
+  Json json = Json::object();
+  json.set("lookups", cache.lookups);
+  json.set("hits", cache.hits);
+  json.set("tokens_saved", cache.hit_tokens);
+  json.set("inserted", cache.inserted);
+  json.set("duplicates", cache.duplicates);
+  json.set("evictions", cache.evicted);
+  json.set("snapshots", cache.entries);
+  json.set("bytes", cache.bytes);
   return json;
 }
 
@@ -186,7 +250,9 @@ std::string report_table(const ReplaySettings& settings, const ReplayResult& res
   Table table;
   add_run(settings, result, table);
   add_speed(settings, result, table);
-  add_memory(result, table);
+  add_memory(settings, result, table);
+  add_speculation(settings, result, table);
+  add_cache(settings, result, table);
   add_verification(settings, result, table);
   return table.text();
 }
@@ -218,6 +284,15 @@ std::string report_json(const ReplaySettings& settings, const ReplayResult& resu
   json.set("queue_p99", numbers.queue_p99);
   json.set("slots", result.slots);
   json.set("bytes_per_slot", result.bytes_per_slot);
+  json.set("pool_bytes", (result.slots + result.cache_slots) * result.bytes_per_slot);
+  json.set("ring_bytes", (result.slots + result.cache_slots) * result.ring_bytes_per_slot);
+  json.set("cache_slots", result.cache_slots);
+  json.set("verify_record_bytes", result.verify_record_bytes);
+  json.set("speculation", settings.speculation.kind == Speculation::kOff
+                              ? Json()
+                              : speculation_json(result.speculation));
+  json.set("prefix_cache", settings.prefix_cache ? cache_json(result.cache) : Json());
+  json.set("outputs_sum", format("%016llx", static_cast<unsigned long long>(result.outputs_sum)));
   json.set("occupancy_mean", numbers.occupancy_mean);
   json.set("occupancy_max", numbers.occupancy_max);
   json.set("verification", settings.options.verify > 0.0 ? verification_json(result) : Json());

@@ -25,7 +25,7 @@ ReplayResult some_result() {
   result.wall_s = 2.5;
   result.backend_s = 0.5;
   result.queue = {0.0, 1.0, 7.0};
-  result.steps = {{0.1, 2, 1000, 0, 0.40}, {0.2, 3, 200, 2, 0.08}, {0.3, 1, 0, 1, 0.02}};
+  result.steps = {{0.1, 2, 1000, 0, 0.40, 0}, {0.2, 3, 200, 2, 0.08, 2}, {0.3, 1, 0, 1, 0.02, 1}};
   result.slots = 4;
   result.bytes_per_slot = 4096;
   result.verify.requests = 3;
@@ -50,6 +50,12 @@ TEST(Result, Summary) {
   EXPECT_DOUBLE_EQ(numbers.occupancy_max, 0.75);
   EXPECT_DOUBLE_EQ(numbers.queue_p50, 1.0);
   EXPECT_DOUBLE_EQ(numbers.queue_p99, 7.0);
+}
+
+TEST(Result, AStepIsSharedByTheTokensOfARow) {
+  ReplayResult result;
+  result.steps = {{0.1, 2, 0, 6, 0.3, 2}};
+  EXPECT_DOUBLE_EQ(summarize(result).tpot_p50_s, 0.1);
 }
 
 TEST(Report, TableSaysWhatWasMeasured) {

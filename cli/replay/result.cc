@@ -26,7 +26,8 @@ double percentile(const std::vector<double>& values, const std::vector<int64_t>&
 
 ReplayNumbers summarize(const ReplayResult& result) {
   ReplayNumbers numbers;
-  const auto tokens = static_cast<double>(result.input_tokens + result.output_tokens);
+  const auto tokens =
+      static_cast<double>(result.input_tokens + result.output_tokens - result.cache.hit_tokens);
   if (result.backend_s > 0.0) numbers.tokens_per_s = tokens / result.backend_s;
   std::vector<double> step_s;
   std::vector<int64_t> decodes;
@@ -36,7 +37,8 @@ ReplayNumbers summarize(const ReplayResult& result) {
     running += static_cast<double>(step.running);
     most_running = std::max(most_running, step.running);
     if (step.decode_tokens == 0) continue;
-    step_s.push_back(step.backend_s);
+    step_s.push_back(step.backend_s * static_cast<double>(step.decode_rows) /
+                     static_cast<double>(step.decode_tokens));
     decodes.push_back(step.decode_tokens);
   }
   numbers.tpot_p50_s = percentile(step_s, decodes, 0.50);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/replay/shadow.h"
+#include "linestate/prefix_cache.h"
 
 namespace linestate::cli {
 
@@ -14,7 +15,17 @@ struct StepSample {
   int64_t running = 0;
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
-  double backend_s = 0.0;  // metadata and layers, without generated activations and verification
+  double backend_s = 0.0;   // metadata and layers, without generated activations and verification
+  int64_t decode_rows = 0;  // decode and verify rows, which gave decode_tokens
+};
+
+struct SpeculationCounts {
+  int64_t rows = 0;      // verify rows
+  int64_t drafted = 0;   // drafts behind their first token
+  int64_t accepted = 0;  // of these
+  double accepted_per_row() const {
+    return rows > 0 ? static_cast<double>(accepted) / static_cast<double>(rows) : 0.0;
+  }
 };
 
 struct ReplayResult {
@@ -29,7 +40,13 @@ struct ReplayResult {
   std::vector<double> queue;      // per request: steps, or seconds when the trace's clock runs
   std::vector<StepSample> steps;  // one per step
   int64_t slots = 0;
-  int64_t bytes_per_slot = 0;
+  int64_t bytes_per_slot = 0;  // the ring's included
+  int64_t cache_slots = 0;     // of the prefix cache, on top of `slots`
+  int64_t ring_bytes_per_slot = 0;
+  int64_t verify_record_bytes = 0;
+  SpeculationCounts speculation;
+  PrefixCacheStats cache;
+  uint64_t outputs_sum = 0;         // OutputSum
   int64_t layers_without_norm = 0;  // norms that span ranks
   VerifySummary verify;
   std::string device_status;  // empty when clean
@@ -43,7 +60,7 @@ double percentile(const std::vector<double>& values, const std::vector<int64_t>&
 /// What report and plot show.
 struct ReplayNumbers {
   double tokens_per_s = 0.0;  // prefill and decode over backend time
-  double tpot_p50_s = 0.0;
+  double tpot_p50_s = 0.0;    // a step's time over its tokens per row
   double tpot_p99_s = 0.0;
   double queue_p50 = 0.0;
   double queue_p99 = 0.0;

@@ -10,12 +10,14 @@ Scheduler::Scheduler(std::vector<RequestLengths> requests, SchedulerOptions opti
 
 void Scheduler::arrive(int64_t request) { queue_.push_back(request); }
 
-StepPlan Scheduler::plan() {
+StepPlan Scheduler::plan(const std::function<int64_t(int64_t request)>& cached) {
   StepPlan step;
   while (!queue_.empty() && running() < options_.max_running) {
-    step.admitted.push_back(queue_.front());
-    running_.push_back(queue_.front());
+    const int64_t request = queue_.front();
     queue_.pop_front();
+    step.admitted.push_back(request);
+    running_.push_back(request);
+    if (cached) done_tokens_[static_cast<size_t>(request)] = cached(request);
   }
   int64_t budget = options_.prefill_budget;
   for (const int64_t request : running_) {
@@ -38,6 +40,9 @@ std::vector<int64_t> Scheduler::complete(const StepPlan& step) {
     for (const ScheduledRow& row : *rows) {
       done_tokens_[static_cast<size_t>(row.request)] += row.tokens;
     }
+  }
+  for (const DraftedRow& drafted : step.verify) {
+    done_tokens_[static_cast<size_t>(drafted.row.request)] += drafted.row.tokens;
   }
   std::vector<int64_t> done;
   std::erase_if(running_, [&](int64_t request) {

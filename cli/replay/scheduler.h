@@ -1,10 +1,11 @@
 // Continuous batching with chunked prefill, as pure logic: which request runs which tokens in which
 // step. A request of I input and O output tokens is I tokens of prefill, in chunks, then O decode
-// steps of one token; it leaves after the last one.
+// steps of one token, or fewer that accept drafts; it leaves after the last one.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 namespace linestate::cli {
@@ -26,11 +27,28 @@ struct ScheduledRow {
   int64_t tokens = 0;
 };
 
+/// Draft tokens of one verify row. Node 0 is the request's next token.
+struct Draft {
+  std::vector<int32_t> parent;    // by node, [width]; nodes at and beyond `valid` are placeholders
+  int64_t valid = 0;              // nodes, at most what the request has left
+  std::vector<int64_t> accepted;  // the nodes that are right, from the root on: a path
+  int64_t width() const { return static_cast<int64_t>(parent.size()); }
+  /// Edges from the root to `node`.
+  int64_t depth(int64_t node) const;
+};
+
+/// A row that drafts; row.tokens = what it advances by, its accepted nodes.
+struct DraftedRow {
+  ScheduledRow row;
+  Draft draft;
+};
+
 struct StepPlan {
   std::vector<int64_t> admitted;     // requests that need a slot before this step
   std::vector<ScheduledRow> extend;  // in order of admission; they share the prefill budget
   std::vector<ScheduledRow> decode;  // one token each, in order of admission
-  bool empty() const { return extend.empty() && decode.empty(); }
+  std::vector<DraftedRow> verify;    // taken from `decode` by plan_drafts()
+  bool empty() const { return extend.empty() && decode.empty() && verify.empty(); }
 };
 
 class Scheduler {
@@ -41,7 +59,9 @@ class Scheduler {
   void arrive(int64_t request);
 
   /// The next step; empty when nothing is running or queued. Call complete() before the next one.
-  StepPlan plan();
+  /// `cached` is asked once for every request that is admitted: how many tokens of its input need
+  /// no prefill, fewer than all of them; none given = none.
+  StepPlan plan(const std::function<int64_t(int64_t request)>& cached = {});
   /// Advances every request of the step; returns those that are done, whose slots are free now.
   std::vector<int64_t> complete(const StepPlan& step);
 

@@ -104,6 +104,41 @@ TEST(Scheduler, ChunksAndSharesTheBudget) {
   EXPECT_EQ(plan.extend[0].tokens, 2);
 }
 
+TEST(Scheduler, CachedTokensNeedNoPrefill) {
+  Scheduler scheduler({{100, 1}, {80, 1}}, {30, 4});
+  scheduler.arrive(0);
+  scheduler.arrive(1);
+  std::vector<int64_t> asked;
+  const auto cached = [&](int64_t request) {
+    asked.push_back(request);
+    return request == 0 ? int64_t{64} : int64_t{0};
+  };
+  StepPlan plan = scheduler.plan(cached);
+  ASSERT_EQ(plan.extend.size(), 1u);
+  EXPECT_EQ(plan.extend[0].start, 64);
+  EXPECT_EQ(plan.extend[0].tokens, 30);
+  EXPECT_TRUE(scheduler.complete(plan).empty());
+  plan = scheduler.plan(cached);
+  ASSERT_EQ(plan.extend.size(), 2u);
+  EXPECT_EQ(plan.extend[0].start, 94);
+  EXPECT_EQ(plan.extend[1].start, 0);
+  EXPECT_EQ(asked, (std::vector<int64_t>{0, 1})) << "once each";
+}
+
+TEST(Scheduler, AcceptedDraftsAdvance) {
+  Scheduler scheduler({{10, 5}}, {30, 4});
+  scheduler.arrive(0);
+  EXPECT_TRUE(scheduler.complete(scheduler.plan()).empty());
+  StepPlan plan = scheduler.plan();
+  plan.verify.push_back({{0, 10, 4}, {}});
+  plan.decode.clear();
+  EXPECT_TRUE(scheduler.complete(plan).empty());
+  plan = scheduler.plan();
+  ASSERT_EQ(plan.decode.size(), 1u);
+  EXPECT_EQ(plan.decode[0].start, 14);
+  EXPECT_EQ(scheduler.complete(plan), std::vector<int64_t>{0});
+}
+
 TEST(Scheduler, EmptyWhenNothingArrived) {
   Scheduler scheduler({{1, 1}}, {});
   EXPECT_TRUE(scheduler.plan().empty());

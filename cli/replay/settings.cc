@@ -8,6 +8,8 @@
 
 #include "cli/replay/plot_file.h"
 #include "linestate/kernel_info.h"
+#include "linestate/ops/draft_tree.h"
+#include "linestate/ops/replay_ring.h"
 
 namespace linestate::cli {
 namespace {
@@ -43,6 +45,16 @@ Status check_numbers(const ReplayOptions& options) {
   if (options.pool_bytes_given) {
     LINESTATE_RETURN_IF_ERROR(check_range("--pool-bytes", options.pool_bytes, 1, int64_t{1} << 60));
   }
+  LINESTATE_RETURN_IF_ERROR(
+      check_range("--draft-length", options.draft_length, 1, kMaxVerifyNodes));
+  LINESTATE_RETURN_IF_ERROR(check_range("--replay-ring", options.replay_ring, 1, kMaxReplayLength));
+  if (options.cache_bytes_given) {
+    LINESTATE_RETURN_IF_ERROR(
+        check_range("--cache-bytes", options.cache_bytes, 1, int64_t{1} << 60));
+  }
+  if (!(options.acceptance >= 0.0 && options.acceptance <= 1.0)) {
+    return bad_option("--acceptance", "a chance from 0 to 1", number_text(options.acceptance));
+  }
   LINESTATE_RETURN_IF_ERROR(check_range("--threads", options.threads, 0, 1024));
   LINESTATE_RETURN_IF_ERROR(check_range("--seed", options.seed, 0, INT64_MAX));
   if (!(options.verify >= 0.0 && options.verify <= 1.0)) {
@@ -52,6 +64,30 @@ Status check_numbers(const ReplayOptions& options) {
     return bad_option("--speed", "a factor above 0, or 0 for as fast as possible",
                       number_text(options.speed));
   }
+  return {};
+}
+
+// Speculation, prefix cache and replay ring.
+Status resolve_features(const ReplayOptions& options, ReplaySettings& settings) {
+  const Result<Speculation> speculation = parse_speculation(options.speculation);
+  if (!speculation.ok()) return speculation.status();
+  settings.speculation.kind = *speculation;
+  settings.speculation.draft_length = options.draft_length;
+  settings.speculation.acceptance = options.acceptance;
+  settings.speculation.seed = static_cast<uint64_t>(options.seed);
+  // Drafted tokens bypass the ring; without some decode it would stay empty.
+  settings.speculation.plain_in_eight = options.replay_ring > 1 ? 2 : 0;
+  if (options.prefix_cache != "on" && options.prefix_cache != "off") {
+    return bad_option("--prefix-cache", "on or off", options.prefix_cache);
+  }
+  settings.prefix_cache = options.prefix_cache == "on";
+  if (options.cache_bytes_given && !settings.prefix_cache) {
+    return bad_option("--cache-bytes", "--prefix-cache on with it", "off");
+  }
+  if (options.replay_dtype != "f32" && options.replay_dtype != "f16") {
+    return bad_option("--replay-dtype", "f32 or f16", options.replay_dtype);
+  }
+  settings.replay_dtype = options.replay_dtype == "f32" ? DType::kF32 : DType::kF16;
   return {};
 }
 
@@ -103,6 +139,7 @@ Result<ReplaySettings> resolve_settings(const ReplayOptions& options) {
   Result<ModelConfig> model = resolve_model(options.model, options.layers);
   if (!model.ok()) return model.status();
   LINESTATE_RETURN_IF_ERROR(check_kernel_name(options.kernel));
+  LINESTATE_RETURN_IF_ERROR(resolve_features(options, settings));
   settings.state_dtype = *state;
   settings.io_dtype = *io;
   settings.stack.shard = {static_cast<int32_t>(options.tp_rank),

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/replay/drafts.h"
 #include "cli/replay/layer_stack.h"
 #include "cli/replay/trace.h"
 #include "linestate/model_config.h"
@@ -29,6 +30,14 @@ struct ReplayOptions {
   bool max_running_given = false;
   int64_t pool_bytes = 0;
   bool pool_bytes_given = false;
+  std::string speculation = "off";
+  int64_t draft_length = 4;
+  double acceptance = 0.7;
+  std::string prefix_cache = "off";
+  int64_t cache_bytes = 0;
+  bool cache_bytes_given = false;
+  int64_t replay_ring = 1;
+  std::string replay_dtype = "f32";
   double verify = 0.0;
   std::string profile = "mixed";
   double speed = 0.0;
@@ -45,6 +54,9 @@ struct ReplaySettings {
   StackOptions stack;
   DType state_dtype = DType::kF32;
   DType io_dtype = DType::kBF16;
+  SpeculationOptions speculation;
+  bool prefix_cache = false;
+  DType replay_dtype = DType::kF32;
   int threads = 1;
   std::vector<TraceRequest> trace;
 };

@@ -39,12 +39,15 @@ struct Lane {
   LayerRunner runner;
   bool reload = false;  // start each call from the row's own stored state
   bool judged = false;
+  std::vector<ForwardMetadata> metadata;  // one per sampled row of a step
   std::map<int64_t, LaneRequest> requests;
 };
 
 Result<Lane> make_lane(const LayerStack& stack, PoolSpec spec, DType state_dtype, bool judged,
                        const ShadowOptions& options) {
   spec.state_dtype = state_dtype;
+  const bool reload = judged && state_dtype != DType::kF32;
+  if (!reload) spec.replay = {};
   Result<StatePool> pool = StatePool::create(spec, options.max_rows);
   if (!pool.ok()) return pool.status();
   ExecContext context;
@@ -52,11 +55,13 @@ Result<Lane> make_lane(const LayerStack& stack, PoolSpec spec, DType state_dtype
   Result<LayerRunner> runner =
       LayerRunner::create(stack, "ref", options.max_tokens, *pool, context);
   if (!runner.ok()) return runner.status();
-  return Lane{std::move(pool).value(),
-              std::move(runner).value(),
-              judged && state_dtype != DType::kF32,
-              judged,
-              {}};
+  Lane lane{std::move(pool).value(), std::move(runner).value(), reload, judged, {}, {}};
+  for (int64_t i = 0; i < options.max_rows; ++i) {
+    Result<ForwardMetadata> one = ForwardMetadata::create(1);
+    if (!one.ok()) return one.status();
+    lane.metadata.push_back(std::move(one).value());
+  }
+  return lane;
 }
 
 bool worse(double error, double limit, const WorstError& than) {
@@ -94,31 +99,42 @@ bool is_sampled(int64_t request, double fraction, uint64_t seed) {
 struct Shadow::Impl {
   const LayerStack& stack;
   const StatePool& pool;
+  std::span<const TraceRequest> trace;
   ShadowOptions options;
   std::vector<Lane> lanes;
   LayerBuffers buffers;
-  std::vector<ForwardMetadata> metadata;  // one per sampled row of a step
-  std::vector<int64_t> head_begin;        // global number of a layer's first value head
+  std::vector<int64_t> head_begin;  // global number of a layer's first value head
   VerifySummary summary;
 
   // The step being verified.
   struct SampledRow {
     BatchRow row;
-    int32_t slot = kPadSlot;  // in the lanes' pools
+    int32_t slot = kPadSlot;      // in the lanes' pools
+    std::vector<TokenAt> tokens;  // that the request advances by
   };
   const BuiltBatch* batch = nullptr;
   std::vector<SampledRow> rows;
   std::map<int64_t, int32_t> slots;  // request -> slot in the lanes' pools
 
-  Impl(const LayerStack& stack_in, const StatePool& pool_in, const ShadowOptions& options_in)
+  Impl(const LayerStack& stack_in, const StatePool& pool_in, std::span<const TraceRequest> trace_in,
+       const ShadowOptions& options_in)
       : stack(stack_in),
         pool(pool_in),
+        trace(trace_in),
         options(options_in),
         buffers(stack_in.model, options_in.max_tokens, options_in.io_dtype, DType::kF32) {}
 
   Status setup();
-  Status admit(int64_t request);
-  Status run_row(Lane& lane, size_t index, int64_t layer);
+  Status admit(const BatchRow& row);
+  Status run_prefix(Lane& lane, const BatchRow& row, int32_t slot);
+  Status prepare_row(Lane& lane, ForwardMetadata& metadata, int32_t slot, int64_t start,
+                     int64_t tokens, bool decode);
+  Status run_tokens(Lane& lane, const ForwardMetadata& metadata, int64_t layer,
+                    std::span<const TokenAt> tokens);
+  void compare_state(Lane& lane, int64_t request, int64_t layer, int32_t pool_slot,
+                     int32_t lane_slot);
+  double state_limit(const Lane& lane) const;
+  bool half_ring() const { return pool.has_replay() && pool.spec().replay.dtype != DType::kF32; }
   void compare_row(Lane& lane, const SampledRow& row, int64_t layer, const TensorView& out);
   void judge(double error, double limit, const ErrorSums& sums, int64_t request, int64_t layer,
              bool judged, WorstError& worst);
@@ -139,11 +155,6 @@ Status Shadow::Impl::setup() {
     if (!free.ok()) return free.status();
     lanes.push_back(std::move(free).value());
   }
-  for (int64_t i = 0; i < options.max_rows; ++i) {
-    Result<ForwardMetadata> one = ForwardMetadata::create(1);
-    if (!one.ok()) return one.status();
-    metadata.push_back(std::move(one).value());
-  }
   for (const LayerSpec& layer : stack.model.linear_layers) {
     // This rank's heads follow those of the ranks before it.
     head_begin.push_back(options.shard.rank * layer.heads.num_value_heads);
@@ -151,34 +162,72 @@ Status Shadow::Impl::setup() {
   return {};
 }
 
-Status Shadow::Impl::admit(int64_t request) {
+Status Shadow::Impl::admit(const BatchRow& row) {
   int32_t slot = kPadSlot;
   for (Lane& lane : lanes) {  // equal histories, so equal slots
     Result<int32_t> allocated = lane.pool.allocate();
     if (!allocated.ok()) return allocated.status();
     slot = *allocated;
-    LaneRequest& sums = lane.requests[request];
+    LaneRequest& sums = lane.requests[row.request];
     for (const LayerSpec& layer : stack.model.linear_layers) {
       sums.output.emplace_back(layer.heads.num_value_heads);
       sums.state.emplace_back(layer.heads.num_value_heads);
     }
   }
-  slots[request] = slot;
+  slots[row.request] = slot;
+  if (row.row.start == 0) return {};
+  for (Lane& lane : lanes) {
+    LINESTATE_RETURN_IF_ERROR(run_prefix(lane, row, slot));
+    if (!lane.judged) continue;
+    // The batch's preparation has copied the cached prefix into the row's slot.
+    compare_windows(lane, row.request, row.row.slot, slot);
+    for (int64_t layer = 0; !lane.reload && layer < stack.num_layers(); ++layer) {
+      compare_state(lane, row.request, layer, row.row.slot, slot);
+    }
+  }
   return {};
 }
 
-Status Shadow::Impl::run_row(Lane& lane, size_t index, int64_t layer) {
-  const SampledRow& row = rows[index];
-  const auto tokens = std::span<const TokenAt>(batch->tokens)
-                          .subspan(static_cast<size_t>(row.row.first_token),
-                                   static_cast<size_t>(row.row.row.tokens));
+// The tokens that the batch took from the cache, from the very first one.
+Status Shadow::Impl::run_prefix(Lane& lane, const BatchRow& row, int32_t slot) {
+  ForwardMetadata& metadata = lane.metadata.front();
+  for (int64_t start = 0; start < row.row.start; start += options.max_tokens) {
+    const int64_t count = std::min(options.max_tokens, row.row.start - start);
+    std::vector<TokenAt> tokens;
+    for (int64_t position = start; position < start + count; ++position) {
+      tokens.push_back(
+          {token_id(trace[static_cast<size_t>(row.request)], row.request, position), position});
+    }
+    LINESTATE_RETURN_IF_ERROR(prepare_row(lane, metadata, slot, start, count, false));
+    for (int64_t layer = 0; layer < stack.num_layers(); ++layer) {
+      if (interrupted()) return Status(StatusCode::kCancelled, interrupt_message());
+      LINESTATE_RETURN_IF_ERROR(run_tokens(lane, metadata, layer, tokens));
+    }
+  }
+  return {};
+}
+
+Status Shadow::Impl::prepare_row(Lane& lane, ForwardMetadata& metadata, int32_t slot, int64_t start,
+                                 int64_t tokens, bool decode) {
+  Row alone;
+  alone.slot = slot;
+  alone.kind = decode ? RowKind::kDecode : RowKind::kExtend;
+  alone.start = start;
+  alone.tokens = static_cast<int32_t>(tokens);
+  ForwardBatch one;
+  one.rows = {&alone, 1};
+  return metadata.prepare(one, lane.pool, lane.runner.context());
+}
+
+Status Shadow::Impl::run_tokens(Lane& lane, const ForwardMetadata& metadata, int64_t layer,
+                                std::span<const TokenAt> tokens) {
   // Generated again, not taken from the batch: a batch that changes its inputs is caught.
   // One token is less work than waking a second thread, and there are thousands of such calls.
-  const int32_t threads = row.row.row.tokens == 1 ? 1 : options.threads;
+  const int32_t threads = tokens.size() == 1 ? 1 : options.threads;
   lane.runner.use_threads(threads);
-  buffers.shape_for(stack.layer(layer), row.row.row.tokens);
+  buffers.shape_for(stack.layer(layer), static_cast<int64_t>(tokens.size()));
   buffers.fill(stack.activations[static_cast<size_t>(layer)], 0, tokens, threads);
-  return lane.runner.forward(layer, metadata[index], lane.pool, buffers);
+  return lane.runner.forward(layer, metadata, lane.pool, buffers);
 }
 
 void Shadow::Impl::judge(double error, double limit, const ErrorSums& sums, int64_t request,
@@ -192,9 +241,22 @@ void Shadow::Impl::judge(double error, double limit, const ErrorSums& sums, int6
 void Shadow::Impl::judge_state(Lane& lane, int64_t request, int64_t layer) {
   const ErrorSums& sums = lane.requests[request].state[static_cast<size_t>(layer)];
   const HeadSums total = sums.total();
-  const double limit = !lane.judged ? 0.0 : lane.reload ? kHalfStateLimit : kF32Limit;
-  judge(relative_rms(total.error, total.norm), limit, sums, request, layer, lane.judged,
+  judge(relative_rms(total.error, total.norm), state_limit(lane), sums, request, layer, lane.judged,
         lane.judged ? summary.state : summary.free_state);
+}
+
+double Shadow::Impl::state_limit(const Lane& lane) const {
+  if (!lane.judged) return 0.0;
+  return lane.reload || half_ring() ? kHalfStateLimit : kF32Limit;
+}
+
+void Shadow::Impl::compare_state(Lane& lane, int64_t request, int64_t layer, int32_t pool_slot,
+                                 int32_t lane_slot) {
+  ErrorSums& sums = lane.requests[request].state[static_cast<size_t>(layer)];
+  sums = ErrorSums(stack.layer(layer).heads.num_value_heads);
+  add_state_errors(slot_view(pool.recurrent(layer), pool_slot),
+                   slot_view(lane.pool.recurrent(layer), lane_slot), sums);
+  judge_state(lane, request, layer);
 }
 
 void Shadow::Impl::judge_output(Lane& lane, int64_t request, int64_t layer) {
@@ -205,6 +267,7 @@ void Shadow::Impl::judge_output(Lane& lane, int64_t request, int64_t layer) {
     limit = options.io_dtype == DType::kF32
                 ? kF32Limit
                 : kRoundingFactor * relative_rms(total.rounding, total.norm);
+    if (half_ring() && !lane.reload) limit = std::hypot(limit, kHalfStateLimit);
   }
   judge(relative_rms(total.error, total.norm), limit, sums, request, layer, lane.judged,
         lane.judged ? summary.output : summary.free_output);
@@ -212,15 +275,19 @@ void Shadow::Impl::judge_output(Lane& lane, int64_t request, int64_t layer) {
 
 void Shadow::Impl::compare_row(Lane& lane, const SampledRow& row, int64_t layer,
                                const TensorView& out) {
-  LaneRequest& sums = lane.requests[row.row.request];
-  const auto l = static_cast<size_t>(layer);
-  const int64_t first = row.row.first_token;
-  add_output_errors(out.slice(0, first, first + row.row.row.tokens), buffers.out(), sums.output[l]);
-  if (!lane.reload) return;
-  sums.state[l] = ErrorSums(stack.layer(layer).heads.num_value_heads);
-  add_state_errors(slot_view(pool.recurrent(layer), row.row.row.slot),
-                   slot_view(lane.pool.recurrent(layer), row.slot), sums.state[l]);
-  judge_state(lane, row.row.request, layer);
+  ErrorSums& sums = lane.requests[row.row.request].output[static_cast<size_t>(layer)];
+  if (row.row.row.kind != RowKind::kVerify) {
+    const int64_t first = row.row.first_token;
+    add_output_errors(out.slice(0, first, first + row.row.row.tokens), buffers.out(), sums);
+  } else {
+    for (int64_t i = 0; i < row.row.advance(); ++i) {
+      const int64_t token = row.row.token_at(i);
+      add_output_errors(out.slice(0, token, token + 1), buffers.out().slice(0, i, i + 1), sums);
+    }
+  }
+  // A verify row's state is there after the commit.
+  if (!lane.reload || row.row.row.kind == RowKind::kVerify) return;
+  compare_state(lane, row.row.request, layer, row.row.row.slot, row.slot);
 }
 
 void Shadow::Impl::add_broken(std::string line) {
@@ -256,19 +323,18 @@ void Shadow::Impl::check_padding(int64_t layer, const TensorView& out) {
 }
 
 Result<Shadow> Shadow::create(const LayerStack& stack, const StatePool& pool,
-                              const ShadowOptions& options) {
-  auto impl = std::make_unique<Impl>(stack, pool, options);
+                              std::span<const TraceRequest> trace, const ShadowOptions& options) {
+  auto impl = std::make_unique<Impl>(stack, pool, trace, options);
   LINESTATE_RETURN_IF_ERROR(impl->setup());
   return Shadow(std::move(impl));
 }
 
 int64_t Shadow::pool_bytes(const PoolSpec& spec, const ShadowOptions& options) {
-  int64_t bytes = bytes_per_slot(spec);
-  if (spec.state_dtype != DType::kF32) {
-    PoolSpec free = spec;
-    free.state_dtype = DType::kF32;
-    bytes += bytes_per_slot(free);
-  }
+  PoolSpec free = spec;
+  free.state_dtype = DType::kF32;
+  free.replay = {};
+  int64_t bytes = bytes_per_slot(free);
+  if (spec.state_dtype != DType::kF32) bytes += bytes_per_slot(spec);
   return bytes * options.max_rows;
 }
 
@@ -282,19 +348,21 @@ Status Shadow::begin_step(const BuiltBatch& batch) {
   impl_->rows.clear();
   for (const BatchRow& row : batch.requests) {
     if (!is_sampled(row.request, impl_->options.fraction, impl_->options.seed)) continue;
-    if (impl_->slots.count(row.request) == 0) LINESTATE_RETURN_IF_ERROR(impl_->admit(row.request));
-    Impl::SampledRow sampled{row, impl_->slots[row.request]};
-    Row alone = row.row;
-    alone.slot = sampled.slot;
-    ForwardBatch one;
-    one.rows = {&alone, 1};
-    const size_t index = impl_->rows.size();
-    // The lanes' pools have the same slots, so one preparation serves them all.
-    Lane& lane = impl_->lanes[0];
-    LINESTATE_RETURN_IF_ERROR(
-        impl_->metadata[index].prepare(one, lane.pool, lane.runner.context()));
-    impl_->rows.push_back(sampled);
-    impl_->summary.tokens += row.row.tokens;
+    if (impl_->slots.count(row.request) == 0) LINESTATE_RETURN_IF_ERROR(impl_->admit(row));
+    Impl::SampledRow sampled{row, impl_->slots[row.request], {}};
+    for (int64_t i = 0; i < row.advance(); ++i) {
+      sampled.tokens.push_back(batch.tokens[static_cast<size_t>(row.token_at(i))]);
+    }
+    impl_->summary.tokens += row.advance();
+    impl_->rows.push_back(std::move(sampled));
+  }
+  for (size_t i = 0; i < impl_->rows.size(); ++i) {
+    const Impl::SampledRow& row = impl_->rows[i];
+    for (Lane& lane : impl_->lanes) {
+      LINESTATE_RETURN_IF_ERROR(impl_->prepare_row(lane, lane.metadata[i], row.slot,
+                                                   row.row.row.start, row.row.advance(),
+                                                   row.row.row.kind == RowKind::kDecode));
+    }
   }
   return {};
 }
@@ -315,11 +383,24 @@ Status Shadow::after_layer(int64_t index, const TensorView& out) {
   for (size_t i = 0; i < impl_->rows.size(); ++i) {
     for (Lane& lane : impl_->lanes) {
       if (interrupted()) return Status(StatusCode::kCancelled, interrupt_message());
-      LINESTATE_RETURN_IF_ERROR(impl_->run_row(lane, i, index));
+      LINESTATE_RETURN_IF_ERROR(
+          impl_->run_tokens(lane, lane.metadata[i], index, impl_->rows[i].tokens));
       impl_->compare_row(lane, impl_->rows[i], index, out);
     }
   }
   return {};
+}
+
+void Shadow::end_step() {
+  for (Lane& lane : impl_->lanes) {
+    if (!lane.reload) continue;
+    for (const Impl::SampledRow& row : impl_->rows) {
+      if (row.row.row.kind != RowKind::kVerify) continue;
+      for (int64_t layer = 0; layer < impl_->stack.num_layers(); ++layer) {
+        impl_->compare_state(lane, row.row.request, layer, row.row.row.slot, row.slot);
+      }
+    }
+  }
 }
 
 Status Shadow::finish(int64_t request, int32_t pool_slot) {
@@ -327,14 +408,13 @@ Status Shadow::finish(int64_t request, int32_t pool_slot) {
   if (found == impl_->slots.end()) return {};
   const int32_t slot = found->second;
   for (Lane& lane : impl_->lanes) {
-    LaneRequest& sums = lane.requests[request];
+    LINESTATE_RETURN_IF_ERROR(
+        lane.pool.fold(ConstTensorView(&slot, DType::kI32, {1}), lane.runner.context()));
     for (int64_t layer = 0; layer < impl_->stack.num_layers(); ++layer) {
       impl_->judge_output(lane, request, layer);
-      if (lane.reload) continue;  // judged after every call
-      add_state_errors(slot_view(impl_->pool.recurrent(layer), pool_slot),
-                       slot_view(lane.pool.recurrent(layer), slot),
-                       sums.state[static_cast<size_t>(layer)]);
-      impl_->judge_state(lane, request, layer);
+      // Without a ring a reloading lane has judged this state after its last call.
+      if (lane.reload && !lane.pool.has_replay()) continue;
+      impl_->compare_state(lane, request, layer, pool_slot, slot);
     }
     if (lane.judged) impl_->compare_windows(lane, request, pool_slot, slot);
     lane.requests.erase(request);

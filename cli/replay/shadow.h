@@ -7,10 +7,16 @@
 // row's own stored state; a second shadow runs freely in f32 and its distance is reported, not
 // judged. Windows are never copied: each shadow builds its own.
 //
+// A verify row is one call of its accepted tokens; what it rejected is never run. A request that
+// started from a cached prefix runs alone from its first token: in a call of its own for what the
+// batch skipped. A replay ring is judged against decode without one, except that the judged shadow
+// of a 16-bit pool has the same ring: only with it are states stored at the same tokens.
+//
 // Limits (OPS "Tolerances", relative RMS):
 //   output, bf16 | f16   1.05 x the rounding error of the reference itself, per request and layer
 //   output, f32          5e-5, as the state
-//   state, f32 pool      5e-5 at the end of the request
+//   output, f16 ring     the root of the sum of squares of that and of 1e-3; f32 pool only
+//   state, f32 pool      5e-5 at the end of the request, and after a cached prefix; f16 ring: 1e-3
 //   state, 16-bit pool   1e-3 after every call
 //   windows              equal bits;  padding: zero
 #pragma once
@@ -67,9 +73,10 @@ bool is_sampled(int64_t request, double fraction, uint64_t seed);
 
 class Shadow {
  public:
-  /// `stack` must outlive the shadow; `pool` is the run's pool. Errors: as the pool and the runner.
+  /// `stack` and `trace` must outlive the shadow; `pool` is the run's pool. Errors: as the pool and
+  /// the runner.
   static Result<Shadow> create(const LayerStack& stack, const StatePool& pool,
-                               const ShadowOptions& options);
+                               std::span<const TraceRequest> trace, const ShadowOptions& options);
   /// Bytes of the pools that create() would make.
   static int64_t pool_bytes(const PoolSpec& spec, const ShadowOptions& options);
 
@@ -77,13 +84,16 @@ class Shadow {
   Shadow& operator=(Shadow&&) noexcept;
   ~Shadow();
 
-  // In this order, once a step; `batch` must stay until the last layer.
+  // In this order, once a step; `batch` must stay until the end.
+  /// Behind the preparation of the batch, before its first layer.
   Status begin_step(const BuiltBatch& batch);
   /// Before the batch runs layer `index`.
   void before_layer(int64_t index);
   /// After it. Errors: kCancelled when interrupted, else what `ref` reports.
   Status after_layer(int64_t index, const TensorView& out);
-  /// After the request's last step, before its slot is retired.
+  /// After the last layer and the commit of verify rows, whose states changed with it.
+  void end_step();
+  /// After the request's last step, its slot folded, before that is retired.
   Status finish(int64_t request, int32_t pool_slot);
 
   const VerifySummary& summary() const;

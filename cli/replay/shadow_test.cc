@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "cli/replay/batch_builder.h"
+#include "cli/replay/drafts.h"
 #include "cli/replay/scheduler.h"
 
 namespace linestate::cli {
 namespace {
 
-enum class Damage { kNone, kOutput, kNan, kState, kWindow, kPadding };
+enum class Damage { kNone, kOutput, kNan, kState, kWindow, kPadding, kCommit };
 
 const std::vector<TraceRequest>& trace() {
   static const std::vector<TraceRequest> requests{{0, 150, 4, {1}}, {0, 40, 6, {2}}};
@@ -31,7 +32,8 @@ void add_to(const TensorView& view, int64_t index, double amount) {
 }
 
 // Runs the two requests through tiny; the damage is done to layer 1, request 0, in step 2.
-VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0) {
+VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0,
+                  SpeculationOptions speculation = {}) {
   const ModelConfig model = model_preset("tiny").value();
   const Result<LayerStack> stack = make_layer_stack(model, {});
   EXPECT_TRUE(stack.ok());
@@ -39,22 +41,23 @@ VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0) {
   EXPECT_TRUE(pool.ok());
   ExecContext context;
   context.num_threads = 1;
-  Result<LayerRunner> runner = LayerRunner::create(*stack, "auto", 200, *pool, context);
+  Result<LayerRunner> runner = LayerRunner::create(*stack, "auto", 200, *pool, context, 16);
   EXPECT_TRUE(runner.ok()) << runner.status().message();
   ShadowOptions options;
   options.fraction = fraction;
   options.max_rows = 2;
   options.max_tokens = 100;
-  Result<Shadow> shadow = Shadow::create(*stack, *pool, options);
+  Result<Shadow> shadow = Shadow::create(*stack, *pool, trace(), options);
   EXPECT_TRUE(shadow.ok()) << shadow.status().message();
-  Result<ForwardMetadata> metadata = ForwardMetadata::create(4);
+  Result<ForwardMetadata> metadata = ForwardMetadata::create(ForwardCapacity{4, 16, 0});
   LayerBuffers buffers(model, 200, DType::kBF16, DType::kBF16);
   Scheduler scheduler({{150, 4}, {40, 6}}, {100, 2});
   scheduler.arrive(0);
   scheduler.arrive(1);
   std::vector<int32_t> slots(2, kPadSlot);
   for (int64_t step = 0; !scheduler.idle(); ++step) {
-    const StepPlan plan = scheduler.plan();
+    StepPlan plan = scheduler.plan();
+    plan_drafts(speculation, trace(), step, plan);
     for (const int64_t request : plan.admitted) {
       slots[static_cast<size_t>(request)] = pool->allocate().value();
     }
@@ -63,6 +66,7 @@ VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0) {
     ForwardBatch forward;
     forward.rows = batch.rows;
     forward.token_capacity = batch.token_capacity;
+    forward.parent = batch.parent;
     EXPECT_TRUE(metadata->prepare(forward, *pool, runner->context()).ok());
     EXPECT_TRUE(shadow->begin_step(batch).ok());
     for (int64_t layer = 0; layer < stack->num_layers(); ++layer) {
@@ -87,6 +91,14 @@ VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0) {
       }
       EXPECT_TRUE(shadow->after_layer(layer, out).ok());
     }
+    std::vector<int32_t> accepted = batch.accepted;
+    if (damage == Damage::kCommit && !accepted.empty()) {
+      accepted[0] = accepted[0] > 0 ? accepted[0] - 1 : 1;
+    }
+    for (int64_t layer = 0; !accepted.empty() && layer < stack->num_layers(); ++layer) {
+      EXPECT_TRUE(runner->commit(layer, *metadata, *pool, accepted).ok());
+    }
+    shadow->end_step();
     for (const int64_t request : scheduler.complete(plan)) {
       const int32_t slot = slots[static_cast<size_t>(request)];
       EXPECT_TRUE(shadow->finish(request, slot).ok());
@@ -150,6 +162,17 @@ TEST(Shadow, PaddingThatIsNotZeroIsFound) {
   EXPECT_FALSE(summary.ok());
   ASSERT_FALSE(summary.broken.empty());
   EXPECT_EQ(summary.broken[0], "layer 1: output of padding is not zero");
+}
+
+TEST(Shadow, AWrongCommitIsFoundForEveryDtype) {
+  SpeculationOptions tree;
+  tree.kind = Speculation::kTree;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const VerifySummary right = run(dtype, Damage::kNone, 1.0, tree);
+    EXPECT_TRUE(right.ok()) << right.failure();
+    EXPECT_EQ(right.tokens, 200) << "accepted tokens only";
+    EXPECT_FALSE(run(dtype, Damage::kCommit, 1.0, tree).ok());
+  }
 }
 
 TEST(Shadow, SamplingIsDeterministicAndProportional) {

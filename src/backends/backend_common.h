@@ -31,6 +31,12 @@ void zero_uncovered_tokens(const ForwardMetadata& metadata, const TensorView& ou
 /// and an unread gate.
 void zero_unreal_tokens(const Segment& segment, int64_t num_slots, const TensorView& out);
 
+/// For a norm in front of zero_unreal_tokens: the output is checked after it.
+inline ExecContext without_finite_check(ExecContext context) {
+  context.check_finite = false;
+  return context;
+}
+
 /// The first tokens of a record tensor; one that is too small stays as it is, and its operator
 /// refuses it by name.
 TensorView record_tokens(const TensorView& tensor, int64_t tokens);

@@ -4,6 +4,7 @@
 
 #include "backends/backend_common.h"
 #include "base/check.h"
+#include "base/device_status.h"
 #include "base/run_copy.h"
 
 namespace linestate {
@@ -185,8 +186,10 @@ Status run_kda_segment(const KdaSegment& plan, const KdaKernelNames& names,
                        const ExecContext& context) {
   LINESTATE_RETURN_IF_ERROR(run_attention(plan, names, context));
   if (!plan.norm) return {};
-  LINESTATE_RETURN_IF_ERROR(gated_rms_norm(plan.gated_norm, context, names.norm));
+  LINESTATE_RETURN_IF_ERROR(
+      gated_rms_norm(plan.gated_norm, without_finite_check(context), names.norm));
   zero_unreal_tokens(plan.segment, plan.kda.state.shape[0], plan.gated_norm.out);
+  raise_if_not_finite(context, plan.gated_norm.out);
   return {};
 }
 

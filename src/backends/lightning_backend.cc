@@ -3,6 +3,7 @@
 
 #include "backends/backend_common.h"
 #include "base/check.h"
+#include "base/device_status.h"
 #include "base/message.h"
 #include "linestate/ops/norm.h"
 
@@ -195,8 +196,10 @@ KernelChoice explain_attention(const SegmentPlan& plan, const Names& names,
 Status run_segment(const SegmentPlan& plan, const Names& names, const ExecContext& context) {
   LINESTATE_RETURN_IF_ERROR(run_attention(plan, names, context));
   if (!plan.norm) return {};
-  LINESTATE_RETURN_IF_ERROR(group_rms_norm(plan.group_norm, context, names.norm));
+  LINESTATE_RETURN_IF_ERROR(
+      group_rms_norm(plan.group_norm, without_finite_check(context), names.norm));
   zero_unreal_tokens(plan.segment, plan.attention.state.shape[0], plan.group_norm.out);
+  raise_if_not_finite(context, plan.group_norm.out);
   return {};
 }
 

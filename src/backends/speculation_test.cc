@@ -116,6 +116,44 @@ TEST_P(SpeculationTest, VerifyDecodeAndExtendShareABatch) {
   expect_same(mixed.slot(7), alone.slot(7), "extended");
 }
 
+TEST_P(SpeculationTest, WhatPlaceholdersHoldRaisesNoFlag) {
+  Engine engine(options());
+  ASSERT_TRUE(engine.run({extend(1, 5, 0, 20)}).ok());
+  ASSERT_TRUE(engine.run({verify(1, 5, 20, 4, 3)}).ok());
+  KdaLayerIo kda_io = engine.layers().kda_io();
+  LightningLayerIo lightning_io = engine.layers().lightning_io();
+  VerifyRecords records = *VerifyRecords::create(engine.layers().model(), DType::kBF16, 4);
+  kda_io.record = records.kda(0);
+  kda_io.record_x = records.kda_x(0);
+  lightning_io.record = records.lightning(1);
+  const auto poisoned = [](ConstTensorView& view, HostTensor& memory) {
+    memory = testing::copy_of(view);
+    testing::fill_nan(memory.view().slice(0, 3, 4));
+    view = memory;
+  };
+  HostTensor z;
+  HostTensor gate;
+  poisoned(kda_io.z, z);
+  poisoned(lightning_io.gate, gate);
+  DeviceStatus status;
+  ExecContext context = engine.context();
+  context.status = &status;
+  context.check_finite = true;
+  KernelOptions names;
+  names.base = GetParam();
+  const testing::TwoLayers& layers = engine.layers();
+  ASSERT_TRUE(
+      KdaBackend::create(layers.model(), names)
+          ->forward(0, layers.kda_weights(), engine.metadata(), engine.pool(), kda_io, context)
+          .ok());
+  ASSERT_TRUE(LightningBackend::create(layers.model(), names)
+                  ->forward(1, layers.lightning_weights(), engine.metadata(), engine.pool(),
+                            lightning_io, context)
+                  .ok());
+  EXPECT_EQ(status.describe(), "");
+  for (const HostTensor& out : engine.outputs(3, 4)) EXPECT_EQ(testing::nonzero(out), "");
+}
+
 TEST_P(SpeculationTest, CommitRefusesANodeThatIsNotThereBeforeWriting) {
   Engine engine(options());
   ASSERT_TRUE(engine.run({extend(1, 5, 0, 20), extend(2, 2, 0, 9)}).ok());
