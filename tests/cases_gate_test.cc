@@ -2,7 +2,7 @@
 #include "linestate/ops/kda_verify.h"
 #include "linestate/ops/replay_ring.h"
 #include "ops/kda/kda_verify_case.h"
-#include "tests/case_oracle.h"
+#include "tests/oracle_case.h"
 
 namespace linestate::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include "linestate/state_pool.h"
 #include "ops/causal_conv1d/conv_case.h"
 #include "testing/lightning_case.h"
-#include "tests/case_oracle.h"
+#include "tests/oracle_case.h"
 
 namespace linestate::testing {
 namespace {

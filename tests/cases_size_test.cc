@@ -4,7 +4,7 @@
 #include "linestate/ops/lightning.h"
 #include "testing/lightning_case.h"
 #include "testing/sparse_memory.h"
-#include "tests/case_oracle.h"
+#include "tests/oracle_case.h"
 
 namespace linestate::testing {
 namespace {

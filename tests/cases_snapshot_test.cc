@@ -1,7 +1,7 @@
 // Cases P10, P11 and P12 of docs/cases.md: a snapshot is the state after exactly its position.
 #include "backends/backend_engine_fixture.h"
 #include "linestate/prefix_cache.h"
-#include "tests/case_oracle.h"
+#include "tests/oracle_case.h"
 
 namespace linestate::testing {
 namespace {

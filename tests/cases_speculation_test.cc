@@ -3,7 +3,7 @@
 
 #include "backends/backend_engine_fixture.h"
 #include "ops/kda/kda_verify_case.h"
-#include "tests/case_oracle.h"
+#include "tests/oracle_case.h"
 
 namespace linestate::testing {
 namespace {

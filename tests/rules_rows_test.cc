@@ -2,7 +2,7 @@
 // every dtype: padding, fresh rows, const inputs, determinism.
 #include <climits>
 
-#include "tests/op_probe.h"
+#include "tests/op_probe_case.h"
 
 namespace linestate::testing {
 namespace {

@@ -17,7 +17,7 @@
 #include "ops/causal_conv1d/conv_case.h"
 #include "ops/kda/kda_verify_case.h"
 #include "testing/lightning_case.h"
-#include "tests/case_oracle.h"
+#include "tests/oracle_case.h"
 
 namespace linestate::testing {
 
