@@ -6,6 +6,7 @@
 #include "base/row_access.h"
 #include "linestate/ops/state_ops.h"
 #include "ops/draft_tree/draft_path.h"
+#include "state/state_layout.h"
 
 namespace linestate {
 
@@ -52,10 +53,7 @@ Status find_layer(const ModelConfig& model, LayerKind kind, const StatePool& poo
     return invalid_argument("pool_layer: expected a ", layer_kind_name(kind), " layer, got ",
                             pool_layer, " which is ", layer_kind_name(found.kind));
   }
-  ModelConfig one;
-  one.linear_layers = {found};
-  const LayerState want =
-      make_pool_spec(one, pool.spec().state_dtype, pool.spec().window_dtype).layers[0];
+  const LayerState want = layer_state(found);
   if (!same_state(want, pool.spec().layers[static_cast<size_t>(pool_layer)])) {
     return invalid_argument("pool: expected layer ", pool_layer, " to hold ", want.heads,
                             " heads of ", want.k_dim, " x ", want.v_dim, " and ",

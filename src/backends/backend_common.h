@@ -1,6 +1,7 @@
 // What both backends need around their operators.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -11,6 +12,20 @@ namespace linestate {
 
 /// Precedence of kernel names: call > phase > base > auto. Empty means not set.
 std::string_view pick_kernel(std::string_view call, std::string_view phase, std::string_view base);
+
+/// Plans of a batch's segments: one a kind with work. Lives on the stack, a forward pass allocates
+/// nothing.
+template <typename Plan>
+class SegmentPlans {
+ public:
+  void push_back(const Plan& plan) { plans_[count_++] = plan; }
+  const Plan* begin() const { return plans_.data(); }
+  const Plan* end() const { return plans_.data() + count_; }
+
+ private:
+  std::array<Plan, 3> plans_;  // extend, decode, verify
+  size_t count_ = 0;
+};
 
 /// The option that names the attention kernel of rows of this kind.
 const std::string& phase_option(const KernelOptions& options, RowKind kind);

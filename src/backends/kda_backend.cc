@@ -33,7 +33,7 @@ Status check_io(const LayerSpec& layer, const KdaLayerWeights& weights, const Kd
 
 // What forward() will do: the plans of all segments that have work.
 struct ForwardPlan {
-  std::vector<KdaSegment> segments;
+  SegmentPlans<KdaSegment> segments;
   KdaBuffers buffers;
 };
 

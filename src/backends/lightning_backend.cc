@@ -204,7 +204,7 @@ Status run_segment(const SegmentPlan& plan, const Names& names, const ExecContex
 }
 
 struct ForwardPlan {
-  std::vector<SegmentPlan> segments;
+  SegmentPlans<SegmentPlan> segments;
   int64_t buffer_bytes = 0;
 };
 

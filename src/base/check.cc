@@ -118,12 +118,13 @@ Status check_no_overlap(const char* output_name, const ConstTensorView& output,
     const auto pitch = static_cast<uintptr_t>(output.stride[0] * dtype_bytes(output.dtype));
     const ByteRange row_a = byte_range(output.slice(0, 0, 1));
     const ByteRange row_b = byte_range(input.slice(0, 0, 1));
-    const uintptr_t begin = row_a.begin % pitch;
-    const uintptr_t other = row_b.begin % pitch;
     const uintptr_t size_a = row_a.end - row_a.begin;
     const uintptr_t size_b = row_b.end - row_b.begin;
-    const bool apart = begin + size_a <= other || other + size_b <= begin;
-    if (apart && begin + size_a <= pitch && other + size_b <= pitch) return {};
+    // From a row of `output` to the next one of `input`, wherever the buffer itself begins.
+    const uintptr_t gap = row_b.begin >= row_a.begin
+                              ? (row_b.begin - row_a.begin) % pitch
+                              : (pitch - (row_a.begin - row_b.begin) % pitch) % pitch;
+    if (gap >= size_a && gap + size_b <= pitch) return {};
   }
   return invalid_argument(output_name, ": expected memory apart from ", input_name,
                           ", got overlapping ranges");

@@ -54,6 +54,20 @@ TEST(Check, OverlapOfTwoTensors) {
   EXPECT_FALSE(check_no_overlap("out", all.slice(1, 0, 9), "x", all.slice(1, 8, 16)).ok());
 }
 
+// Whether two column ranges touch does not depend on where the buffer begins.
+TEST(Check, OverlapOfColumnsAtAnyAddress) {
+  HostTensor memory(DType::kF32, {100});
+  for (int64_t base = 0; base < 20; ++base) {
+    TensorView all(static_cast<float*>(memory.data()) + base, DType::kF32, {8, 10});
+    const TensorView left = all.slice(1, 0, 4), right = all.slice(1, 4, 10);
+    EXPECT_TRUE(check_no_overlap("out", left, "x", right).ok()) << base;
+    EXPECT_TRUE(check_no_overlap("out", right, "x", left).ok()) << base;
+    EXPECT_FALSE(check_no_overlap("out", all.slice(1, 0, 5), "x", right).ok()) << base;
+    EXPECT_FALSE(check_no_overlap("out", right, "x", all.slice(1, 3, 5)).ok()) << base;
+    EXPECT_FALSE(check_no_overlap("out", left, "x", left).ok()) << base;
+  }
+}
+
 RowTensors rows_of(const HostTensor& slot, const HostTensor& offsets, const HostTensor& start) {
   RowTensors rows;
   rows.slot = slot;

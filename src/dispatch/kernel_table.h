@@ -90,12 +90,12 @@ class KernelTrial {
   std::string fallback_reason_;
 };
 
-/// The kernel that runs, or none with every refusal in `choice`.
+/// The kernel that runs, or none with every refusal in `choice`. choice.op is the caller's to set,
+/// where it is read: a long name would cost an allocation a call.
 template <typename Params>
 SelectedKernel<Params> select_kernel(const OpTable<Params>& table, const Params& params,
                                      const ExecContext& context, std::string_view kernel,
                                      KernelChoice& choice) {
-  choice.op = table.op;
   choice.requested = requested_kernel(table.op, kernel);
   KernelTrial trial(choice, context);
   SelectedKernel<Params> selected;
@@ -128,7 +128,8 @@ SelectedKernel<Params> select_kernel(const OpTable<Params>& table, const Params&
 Status no_kernel(const KernelChoice& choice, const std::vector<std::string>& names);
 
 template <typename Params>
-Status no_kernel(const OpTable<Params>& table, const KernelChoice& choice) {
+Status no_kernel(const OpTable<Params>& table, KernelChoice& choice) {
+  choice.op = table.op;
   std::vector<std::string> names;
   for (const KernelRow<Params>& row : table.rows) names.emplace_back(row.name);
   return no_kernel(choice, names);
@@ -142,6 +143,7 @@ Status run_op(const OpTable<Params>& table, const Params& params, const ExecCont
   const SelectedKernel<Params> selected = select_kernel(table, params, context, kernel, choice);
   if (!selected) return no_kernel(table, choice);
   if (!selected.fallback_reason.empty()) {
+    choice.op = table.op;
     if (context.strict) return strict_refusal(choice, selected.fallback_reason);
     count_fallback(selected.key(), table.op, selected.name(), selected.fallback_reason);
   }
@@ -158,6 +160,7 @@ Result<int64_t> op_workspace_bytes(const OpTable<Params>& table, const Params& p
   const SelectedKernel<Params> selected = select_kernel(table, params, context, kernel, choice);
   if (!selected) return no_kernel(table, choice);
   if (context.strict && !selected.fallback_reason.empty()) {
+    choice.op = table.op;
     return strict_refusal(choice, selected.fallback_reason);
   }
   return choice.workspace_bytes;
@@ -167,9 +170,9 @@ template <typename Params>
 KernelChoice explain_op(const OpTable<Params>& table, const Params& params,
                         const ExecContext& context, std::string_view kernel) {
   KernelChoice choice;
+  choice.op = table.op;
   const Status status = table.check(params, context);
   if (!status.ok()) {
-    choice.op = table.op;
     choice.requested = std::string(kernel);
     choice.problem = status.message();
     return choice;

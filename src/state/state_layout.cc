@@ -108,21 +108,23 @@ int64_t pool_bytes(const PoolSpec& spec, int64_t num_slots) {
   return fits ? total : -1;
 }
 
+LayerState layer_state(const LayerSpec& layer) {
+  LayerState state;
+  state.layer_id = layer.layer_id;
+  state.layout = layer.kind == LayerKind::kKda ? StateLayout::kVK : StateLayout::kKV;
+  state.heads = layer.heads.num_value_heads;
+  state.k_dim = layer.heads.k_dim;
+  state.v_dim = layer.heads.v_dim;
+  state.conv_channels = layer.conv_channels();
+  state.conv_tail = state.conv_channels > 0 ? layer.conv_width - 1 : 0;
+  return state;
+}
+
 PoolSpec make_pool_spec(const ModelConfig& model, DType state_dtype, DType window_dtype) {
   PoolSpec spec;
   spec.state_dtype = state_dtype;
   spec.window_dtype = window_dtype;
-  for (const LayerSpec& layer : model.linear_layers) {
-    LayerState state;
-    state.layer_id = layer.layer_id;
-    state.layout = layer.kind == LayerKind::kKda ? StateLayout::kVK : StateLayout::kKV;
-    state.heads = layer.heads.num_value_heads;
-    state.k_dim = layer.heads.k_dim;
-    state.v_dim = layer.heads.v_dim;
-    state.conv_channels = layer.conv_channels();
-    state.conv_tail = state.conv_channels > 0 ? layer.conv_width - 1 : 0;
-    spec.layers.push_back(state);
-  }
+  for (const LayerSpec& layer : model.linear_layers) spec.layers.push_back(layer_state(layer));
   return spec;
 }
 

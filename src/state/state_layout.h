@@ -14,6 +14,9 @@ namespace linestate {
 /// kInvalidArgument naming the layer and field that breaks a rule of LayerState.
 Status validate(const PoolSpec& spec);
 
+/// What a slot holds for a layer of a model.
+LayerState layer_state(const LayerSpec& layer);
+
 int64_t recurrent_elements(const LayerState& layer);
 int64_t window_elements(const LayerState& layer);
 
