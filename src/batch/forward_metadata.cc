@@ -224,7 +224,9 @@ Status settle_rings(const ForwardBatch& batch, const DeferredSlotWork& pre, cons
     (row.start > 0 ? read : replaced).push_back(physical_slot(batch, row.slot, num_slots));
   }
   for (const SnapshotRequest& request : batch.snapshots) {
-    replaced.push_back(physical_slot(batch, request.slot, num_slots));
+    // A commit may not reach its position: the destination then keeps the state it stands for.
+    const bool certain = batch.rows[static_cast<size_t>(request.row)].kind != RowKind::kVerify;
+    (certain ? replaced : read).push_back(physical_slot(batch, request.slot, num_slots));
   }
   // A copied slot may be the source of a row that resumes: its own old records are not its state.
   auto* cursor = static_cast<int32_t*>(pool.replay_cursor().data);
