@@ -19,7 +19,7 @@ using testing::GoldenReport;
 using testing::GoldenVerdict;
 using testing::Json;
 
-enum class Outcome { kPassed, kFailed, kUnreadable, kNotRun };
+enum class Outcome { kPassed, kFailed, kUnreadable, kNotRun, kNoOperator };
 
 struct FileResult {
   std::string path;
@@ -33,6 +33,7 @@ struct Counts {
   int64_t failed = 0;
   int64_t unreadable = 0;
   int64_t not_run = 0;
+  int64_t no_operator = 0;  // files that no kernel has a part in; no failure
 };
 
 FileResult check_file(const std::string& path, const testing::GoldenOptions& options) {
@@ -45,8 +46,10 @@ FileResult check_file(const std::string& path, const testing::GoldenOptions& opt
   }
   Result<GoldenReport> report = testing::run_golden(*file, path, options);
   if (!report.ok()) {
-    const bool unsupported = report.status().code() == StatusCode::kUnsupported;
-    result.outcome = unsupported ? Outcome::kNotRun : Outcome::kUnreadable;
+    const StatusCode code = report.status().code();
+    result.outcome = code == StatusCode::kUnsupported          ? Outcome::kNotRun
+                     : code == StatusCode::kFailedPrecondition ? Outcome::kNoOperator
+                                                               : Outcome::kUnreadable;
     result.message = report.status().message();
     return result;
   }
@@ -113,6 +116,7 @@ void print_file(const FileResult& file, std::ostream& out, std::ostream& err) {
       err << "linestate: " << file.message << '\n';
       break;
     case Outcome::kNotRun:
+    case Outcome::kNoOperator:
       out << std::left << std::setw(kFileWidth) << short_name(file.path)
           << "not run: " << file.message << '\n';
       break;
@@ -131,7 +135,8 @@ Json line_json(const GoldenLine& line) {
 }
 
 Json file_json(const FileResult& file) {
-  static constexpr const char* outcomes[] = {"passed", "failed", "unreadable", "not_run"};
+  static constexpr const char* outcomes[] = {"passed", "failed", "unreadable", "not_run",
+                                             "no_operator"};
   Json json = Json::object();
   json.set("file", file.path).set("outcome", outcomes[static_cast<size_t>(file.outcome)]);
   if (!file.message.empty()) json.set("message", file.message);
@@ -156,6 +161,9 @@ void count(Outcome outcome, Counts& counts) {
       break;
     case Outcome::kNotRun:
       ++counts.not_run;
+      break;
+    case Outcome::kNoOperator:
+      ++counts.no_operator;
       break;
   }
 }
@@ -205,10 +213,13 @@ int run_check(const CheckOptions& options, std::ostream& out, std::ostream& err)
     json.set("files", std::move(files));
     json.set("passed", counts.passed).set("failed", counts.failed);
     json.set("unreadable", counts.unreadable).set("not_run", counts.not_run);
+    json.set("no_operator", counts.no_operator);
     out << testing::dump_json(json, true) << '\n';
   } else {
     out << options.files.size() << " files: " << counts.passed << " passed, " << counts.failed
-        << " failed, " << counts.unreadable << " unreadable, " << counts.not_run << " not run\n";
+        << " failed, " << counts.unreadable << " unreadable, " << counts.not_run << " not run";
+    if (counts.no_operator > 0) out << ", " << counts.no_operator << " without an operator";
+    out << '\n';
   }
   return exit_code(counts);
 }
