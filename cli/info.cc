@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/exit_codes.h"
-#include "cli/replay/report.h"
+#include "cli/report/report.h"
 #include "linestate/device.h"
 #include "linestate/kernel_info.h"
 #include "linestate/model_config.h"

@@ -6,9 +6,9 @@
 #include "cli/exit_codes.h"
 #include "cli/interrupt.h"
 #include "cli/replay/engine.h"
-#include "cli/replay/plot.h"
-#include "cli/replay/plot_file.h"
-#include "cli/replay/report.h"
+#include "cli/report/plot.h"
+#include "cli/report/plot_file.h"
+#include "cli/report/report.h"
 
 namespace linestate::cli {
 

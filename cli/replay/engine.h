@@ -1,9 +1,9 @@
 // The replay itself: a pool, the layers, a scheduler and the step loop.
 #pragma once
 
-#include "cli/replay/progress.h"
 #include "cli/replay/result.h"
 #include "cli/replay/settings.h"
+#include "cli/report/progress.h"
 #include "linestate/status.h"
 
 namespace linestate::cli {

@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "cli/replay/plot_file.h"
+#include "cli/report/plot_file.h"
 #include "linestate/kernel_info.h"
 #include "linestate/ops/draft_tree.h"
 #include "linestate/ops/replay_ring.h"

@@ -1,4 +1,4 @@
-#include "cli/replay/plot_file.h"
+#include "cli/report/plot_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

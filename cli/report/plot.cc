@@ -1,4 +1,4 @@
-#include "cli/replay/plot.h"
+#include "cli/report/plot.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/replay/report.h"
+#include "cli/report/report.h"
 
 namespace linestate::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/replay/report.h"
+#include "cli/report/report.h"
 
 #include <cstdio>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "cli/replay/plot.h"
+#include "cli/report/plot.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "cli/replay/plot_file.h"
+#include "cli/report/plot_file.h"
 
 namespace linestate::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/replay/progress.h"
+#include "cli/report/progress.h"
 
 #include <unistd.h>
 
