@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clang-tidy 14 over the project's sources. Needs `tools/setup.sh lint`.
+# clang-tidy 14 over the project's sources; TIDY_TESTS=1 adds the tests. Needs `tools/setup.sh lint`.
 #   tools/run_tidy.sh               all of them
 #   tools/run_tidy.sh FOLDER...     those of these folders
 #   tools/run_tidy.sh --base REF    those of the folders that changed since the git commit REF
@@ -28,6 +28,7 @@ mkdir -p build
 cmake --preset tidy >build/tidy.log 2>&1 || { cat build/tidy.log; exit 1; }
 mapfile -t sources < <(python3 - "${folders[@]}" <<'PY'
 import json
+import os
 import pathlib
 import sys
 
@@ -36,6 +37,8 @@ folders = [(root / folder).resolve() for folder in sys.argv[1:]]
 for entry in json.load(open("build/tidy/compile_commands.json")):
     path = pathlib.Path(entry["file"])
     inside = path.is_relative_to(root) and not path.is_relative_to(root / "build")
+    test = path.stem.endswith("_test") or path.is_relative_to(root / "tests")
+    inside = inside and (not test or os.environ.get("TIDY_TESTS") == "1")
     if inside and any(path.is_relative_to(folder) for folder in folders):
         print(path.relative_to(root))
 PY
