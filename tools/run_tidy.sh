@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clang-tidy 14 over the project's sources; TIDY_TESTS=1 adds the tests. Needs `tools/setup.sh lint`.
+# clang-tidy 14 over the sources; TIDY_TESTS=1 adds the tests. Needs `tools/setup.sh lint`.
 #   tools/run_tidy.sh               all of them
 #   tools/run_tidy.sh FOLDER...     those of these folders
 #   tools/run_tidy.sh --base REF    those of the folders that changed since the git commit REF
