@@ -18,7 +18,7 @@ inline int thread_count(const ExecContext& context) {
 }
 
 /// `context` with one thread when the whole call touches fewer elements than waking a second thread
-/// is worth (about 50 us of work); otherwise `context` as it is.
+/// is worth; otherwise `context` as it is.
 inline ExecContext threads_for(const ExecContext& context, int64_t elements) {
   constexpr int64_t kWorthAThread = int64_t{1} << 17;
   ExecContext chosen = context;

@@ -142,8 +142,8 @@ void ConvBlock::convolve_token(int64_t token, int64_t newest) {
 }
 
 // A 16-bit output is the rounding of the exact value, whatever kernel made it: where the f32 result
-// is too near a rounding border to tell, the sum is made again in f64. That is about one element in
-// 500, and without it the state behind a layer would depend on the last bit of an f32 sum.
+// is too near a rounding border to tell, the sum is made again in f64. Few elements are, and
+// without it the state behind a layer would depend on the last bit of an f32 sum.
 void ConvBlock::round_like_exact(const float* const* w, const float* const* in) {
   const int64_t n = channels_.size();
   Plane margin;
