@@ -1,8 +1,12 @@
 // The linestate command: one verb per file, each over the public headers.
 #include <CLI/CLI.hpp>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "cli/check_verb.h"
@@ -107,12 +111,25 @@ int run(int argc, char** argv) {
   return linestate::cli::kUsageExitCode;
 }
 
+// `code`, or the error of a report that did not get out: a full disk shows here at the latest.
+int finish_output(int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  const std::string reason = errno != 0 ? std::string(": ") + std::strerror(errno) : "";
+  const int failed = linestate::cli::fail(
+      {linestate::StatusCode::kIo, "cannot write to standard output" + reason});
+  return code == linestate::cli::kOkExitCode ? failed : code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), as a full disk is
   try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {  // out of memory; the library itself never throws
+    return finish_output(run(argc, argv));
+  } catch (const std::bad_alloc&) {
+    return linestate::cli::fail({linestate::StatusCode::kResourceExhausted, "out of memory"});
+  } catch (const std::exception& error) {  // of the libraries around; linestate throws nothing
     return linestate::cli::fail({linestate::StatusCode::kInternal, error.what()});
   }
 }

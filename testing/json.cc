@@ -204,7 +204,11 @@ class Builder {
     open_.back().key = std::move(name);
     return true;
   }
+  // Words that callers may rely on are ours: those of nlohmann change between its versions, its
+  // numbers of errors do not.
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) {
+    constexpr int kNumberOverflow = 406;
+    if (error.id == kNumberOverflow) return fail("number overflow");
     // "[json.exception.parse_error.101] parse error at line 1, column 2: <what we keep>"
     std::string_view text = error.what();
     for (const std::string_view prefix : {std::string_view("] "), std::string_view("column ")}) {
@@ -285,6 +289,9 @@ Result<Json> parse_json(std::string_view text, int max_depth) {
   const char* begin = text.data();
   const char* end = begin + text.size();
   const char* furthest = begin;
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    return Status(StatusCode::kDataLoss, "line 1, byte 1: unexpected end of input");
+  }
   Builder builder(max_depth);
   if (nlohmann::json::sax_parse(Cursor(begin, &furthest), Cursor(end, &furthest), &builder)) {
     return std::move(builder.root());

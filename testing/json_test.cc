@@ -58,6 +58,7 @@ TEST(JsonParse, ErrorsSayWhere) {
   EXPECT_NE(error_of("[1, 2").find("line 1"), std::string::npos);
   EXPECT_NE(error_of("[1] x").find("byte 5"), std::string::npos);
   EXPECT_NE(error_of("").find("unexpected end of input"), std::string::npos);
+  EXPECT_NE(error_of(" \n\t\r ").find("unexpected end of input"), std::string::npos);
   EXPECT_NE(error_of("{\"k\": 1, \"k\": 2}").find("repeated key \"k\""), std::string::npos);
   EXPECT_NE(error_of("[1e999]").find("overflow"), std::string::npos);
   EXPECT_NE(error_of("\"\xff\"").find("UTF-8"), std::string::npos);

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -68,8 +70,24 @@ struct Outcome {
   double seconds = 0.0;
 };
 
-// Runs the command; after `signal_after` seconds (when > 0) sends `signal`.
-Outcome run(std::vector<std::string> args, int signal = 0, double signal_after = 0.0) {
+struct How {
+  int signal = 0;                          // sent once stderr says `until`
+  std::string until;                       // or the command has ended by itself
+  double seconds_later = 0.0;              // between the two
+  std::function<void()> in_child = [] {};  // before the command starts
+};
+
+// Waits until `file` holds `text`, or the child has ended; its status stays to be asked for.
+void wait_for_text(pid_t child, const std::string& file, const std::string& text) {
+  while (read_file(file).find(text) == std::string::npos) {
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return;
+    if (info.si_pid == child) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+Outcome run(std::vector<std::string> args, const How& how = {}) {
   const Folder folder;
   const std::string out = folder.file("out");
   const std::string err = folder.file("err");
@@ -81,12 +99,14 @@ Outcome run(std::vector<std::string> args, int signal = 0, double signal_after =
   if (child == 0) {
     dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
     dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    how.in_child();
     execv(argv[0], argv.data());
     _exit(127);
   }
-  if (signal != 0) {
-    std::this_thread::sleep_for(std::chrono::duration<double>(signal_after));
-    kill(child, signal);
+  if (how.signal != 0) {
+    wait_for_text(child, err, how.until);
+    std::this_thread::sleep_for(std::chrono::duration<double>(how.seconds_later));
+    kill(child, how.signal);
   }
   const Clock::time_point start = Clock::now();
   int status = 0;
@@ -395,7 +415,10 @@ TEST(ReplayCli, InterruptEndsInTimeAndWritesNothing) {
     for (const int signal : {SIGINT, SIGTERM}) {
       std::vector<std::string> args = base;
       args.insert(args.end(), {"--plot", folder.file("p.svg")});
-      const Outcome outcome = run(args, signal, 1.0);
+      How how;
+      how.signal = signal;
+      how.seconds_later = 1.0;
+      const Outcome outcome = run(args, how);
       EXPECT_EQ(outcome.code, 130) << outcome.err;
       EXPECT_LT(outcome.seconds, 5.0);
       EXPECT_EQ(outcome.out, "");
@@ -411,11 +434,74 @@ TEST(ReplayCli, InterruptWhileWaiting) {
   const Folder folder;
   const std::string trace =
       folder.write("t.jsonl", request(0, 10, 1, "1") + request(3600000, 10, 1, "1"));
-  const Outcome outcome = run({"replay", trace, "--speed", "1"}, SIGINT, 1.0);
+  How how;
+  how.signal = SIGINT;
+  how.until = "1 of 2 requests, waiting";
+  const Outcome outcome = run({"replay", trace, "--speed", "1"}, how);
   EXPECT_EQ(outcome.code, 130);
-  EXPECT_LT(outcome.seconds, 1.0);
+  EXPECT_LT(outcome.seconds, 600.0) << "not the hour until the second request";
   EXPECT_NE(outcome.err.find("interrupted after 1 of 2 requests"), std::string::npos)
       << outcome.err;
+}
+
+TEST(ReplayCli, FullDiskUnderThePlotIsAnErrorAndLeavesNoFile) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  How how;
+  how.in_child = [] {
+    constexpr rlim_t kBytes = 2048;  // less than the drawing, more than the message
+    const rlimit limit{kBytes, kBytes};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  const std::string plot = folder.file("p.svg");
+  expect_error(run({"replay", trace, "--plot", plot}, how), 2, "cannot write " + plot + ": File");
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"t.jsonl"});
+  folder.write("p.svg", "older");
+  expect_error(run({"replay", trace, "--plot", plot}, how), 2, "cannot write " + plot);
+  EXPECT_EQ(read_file(plot), "older");
+  EXPECT_EQ(folder.files().size(), 2u);
+}
+
+TEST(ReplayCli, APlotIntoADeviceIsWrittenToItAndItsErrorsAreSaid) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  for (const char* device : {"/dev/full", "/dev/null"}) {
+    const std::string link = folder.file("link.svg");
+    ASSERT_EQ(symlink(device, link.c_str()), 0);
+    const Outcome outcome = run({"replay", trace, "--plot", link});
+    if (std::string(device) == "/dev/full") {
+      expect_error(outcome, 2, "cannot write " + link + ": No space left on device");
+    } else {
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+    }
+    struct stat info {};
+    ASSERT_EQ(lstat(link.c_str(), &info), 0);
+    EXPECT_TRUE(S_ISLNK(info.st_mode)) << "a file in the place of " << device;
+    std::remove(link.c_str());
+  }
+}
+
+TEST(ReplayCli, AFullStandardOutputIsAnErrorOfEveryVerb) {
+  const Folder folder;
+  const std::string trace = folder.write("t.jsonl", mini_trace());
+  const std::string golden =
+      std::string(LINESTATE_SOURCE_DIR) + "/tests/golden/lightning_slopes.safetensors";
+  How how;
+  how.in_child = [] { dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO); };
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"replay", trace},
+                                             {"replay", trace, "--json"},
+                                             {"check", golden},
+                                             {"check", golden, "--json"},
+                                             {"explain", "--model", "tiny"},
+                                             {"info"},
+                                             {"--version"},
+                                             {"replay", "--help"}}) {
+    const Outcome outcome = run(args, how);
+    EXPECT_NE(outcome.code, 0) << args[0];
+    EXPECT_NE(outcome.err.find("linestate: cannot write to standard output"), std::string::npos)
+        << args[0] << ": " << outcome.err;
+  }
 }
 
 TEST(ReplayCli, SameSeedSameErrorsWhateverTheThreads) {

@@ -52,6 +52,10 @@ struct Builder {
     batch.accepted.push_back(row.accepted_node);
     const TraceRequest& request = trace[static_cast<size_t>(index)];
     for (int64_t node = 0; node < draft.valid; ++node) {
+      if (draft.inert(node)) {
+        add_padding(1);
+        continue;
+      }
       const int64_t position = row.start + draft.depth(node);
       batch.tokens.push_back({draft_token_id(draft, node, request, index, position), position});
     }

@@ -29,12 +29,21 @@ class Words {
 
 // Wide enough to branch often, narrow enough that a tree of a few nodes is more than its root.
 constexpr int64_t kParentReach = 3;
+constexpr int64_t kOneIn =
+    8;  // inert nodes of a tree, and trees that are smaller than they might be
 
 std::vector<int32_t> random_parents(int64_t nodes, Words& words) {
   std::vector<int32_t> parent{-1};
+  std::vector<int32_t> live{0};
   for (int64_t node = 1; node < nodes; ++node) {
-    const int64_t back = 1 + words.below(std::min(node, kParentReach));
-    parent.push_back(static_cast<int32_t>(node - back));
+    if (node > 1 && words.below(kOneIn) == 0) {
+      parent.push_back(-1);
+      continue;
+    }
+    const auto choices = static_cast<int64_t>(live.size());
+    const int64_t back = 1 + words.below(std::min(choices, kParentReach));
+    parent.push_back(live[static_cast<size_t>(choices - back)]);
+    live.push_back(static_cast<int32_t>(node));
   }
   return parent;
 }
@@ -51,6 +60,7 @@ std::vector<int64_t> longest_path(const Draft& draft, Words& words) {
   std::vector<int64_t> deepest;
   int64_t most = -1;
   for (int64_t node = 0; node < draft.valid; ++node) {
+    if (draft.inert(node)) continue;
     const int64_t depth = draft.depth(node);
     if (depth > most) deepest.clear();
     most = std::max(most, depth);
@@ -72,6 +82,12 @@ Result<Speculation> parse_speculation(std::string_view name) {
 
 int64_t Draft::depth(int64_t node) const {
   return static_cast<int64_t>(path_to(parent, node).size()) - 1;
+}
+
+int64_t Draft::drafted() const {
+  int64_t count = 0;
+  for (int64_t node = 1; node < valid; ++node) count += inert(node) ? 0 : 1;
+  return count;
 }
 
 Draft make_draft(const SpeculationOptions& options, int64_t valid, int64_t request,
@@ -99,9 +115,12 @@ void plan_drafts(const SpeculationOptions& options, std::span<const TraceRequest
   std::vector<ScheduledRow> decode;
   for (ScheduledRow row : plan.decode) {
     const int64_t left = trace[static_cast<size_t>(row.request)].total_tokens() - row.start;
-    const int64_t valid = std::min(options.draft_length, left);
-    const bool plain =
-        Words(~options.seed, row.request, row.start).below(8) < options.plain_in_eight;
+    int64_t valid = std::min(options.draft_length, left);
+    Words words(~options.seed, row.request, row.start);
+    const bool plain = words.below(8) < options.plain_in_eight;
+    if (options.kind == Speculation::kTree && valid > 2 && words.below(kOneIn) == 0) {
+      valid = 2 + words.below(valid - 2);
+    }
     if (valid < 2 || plain) {
       decode.push_back(row);
       continue;

@@ -28,13 +28,14 @@ struct SpeculationOptions {
   int64_t plain_in_eight = 0;
 };
 
-/// A draft of `valid` >= 1 nodes for the token at `position`.
+/// A draft of `valid` >= 1 nodes for the token at `position`. One in eight nodes of a tree behind
+/// its second is inert: a place of a fixed-size tree that the draft model left empty.
 Draft make_draft(const SpeculationOptions& options, int64_t valid, int64_t request,
                  int64_t position);
 
-/// Turns decode rows into verify rows. A row never drafts past its request's end: near it, even
-/// steps keep the full width with placeholders, odd steps have fewer nodes. A request's last token
-/// is decoded.
+/// Turns decode rows into verify rows. A row never drafts past its request's end, and one tree in
+/// eight is smaller than it might be: even steps then keep the full width with placeholders, odd
+/// steps have fewer nodes. A request's last token is decoded.
 void plan_drafts(const SpeculationOptions& options, std::span<const TraceRequest> trace,
                  int64_t step, StepPlan& plan);
 

@@ -26,13 +26,20 @@ const std::vector<TraceRequest>& trace() {
 
 TEST(Drafts, AcceptedNodesAreAPathFromTheRoot) {
   bool other_child = false;  // a path that leaves a node by another child than its first
+  int64_t inert = 0;         // one in eight of 200 * 7, and none in chains
   for (const Speculation kind : {Speculation::kChain, Speculation::kTree}) {
     for (int64_t position = 0; position < 200; ++position) {
       const Draft draft = make_draft(options_of(kind, 9, 0.7), 9, 3, position);
       ASSERT_EQ(draft.width(), 9);
       for (int64_t node = 0; node < 9; ++node) {
-        ASSERT_LT(draft.parent[static_cast<size_t>(node)], node);
-        ASSERT_EQ(draft.parent[static_cast<size_t>(node)] == -1, node == 0);
+        const int32_t parent = draft.parent[static_cast<size_t>(node)];
+        ASSERT_LT(parent, node);
+        if (node > 0 && parent == -1) {
+          ASSERT_TRUE(draft.inert(node));
+          ++inert;
+        } else {
+          ASSERT_FALSE(draft.inert(node) || (parent >= 0 && draft.inert(parent)));
+        }
         if (kind == Speculation::kChain) {
           ASSERT_EQ(draft.depth(node), node);
         }
@@ -41,6 +48,7 @@ TEST(Drafts, AcceptedNodesAreAPathFromTheRoot) {
       for (size_t i = 1; i < draft.accepted.size(); ++i) {
         const int64_t node = draft.accepted[i];
         const int64_t parent = draft.accepted[i - 1];
+        ASSERT_FALSE(draft.inert(node));
         ASSERT_EQ(draft.parent[static_cast<size_t>(node)], parent);
         for (int64_t elder = parent + 1; elder < node; ++elder) {
           other_child |= draft.parent[static_cast<size_t>(elder)] == parent;
@@ -49,6 +57,44 @@ TEST(Drafts, AcceptedNodesAreAPathFromTheRoot) {
     }
   }
   EXPECT_TRUE(other_child);
+  EXPECT_NEAR(static_cast<double>(inert), 175.0, 60.0);
+}
+
+TEST(Drafts, SomeTreesAreSmallerThanTheyMightBe) {
+  const SpeculationOptions options = options_of(Speculation::kTree, 6, 0.7);
+  int64_t smaller = 0;
+  for (int64_t position = 100; position < 130; ++position) {
+    StepPlan plan{{}, {}, {{0, position, 1}}, {}};
+    plan_drafts(options, trace(), 0, plan);
+    ASSERT_EQ(plan.verify.size(), 1u);
+    const Draft& draft = plan.verify[0].draft;
+    EXPECT_EQ(draft.width(), 6) << "placeholders fill an even step";
+    EXPECT_GE(draft.valid, 2);
+    smaller += draft.valid < 6 ? 1 : 0;
+  }
+  EXPECT_GT(smaller, 0);
+  EXPECT_LT(smaller, 15);
+}
+
+TEST(Drafts, InertNodesAreTokensWhoseOutputIsZero) {
+  const SpeculationOptions options = options_of(Speculation::kTree, 12, 0.7);
+  int64_t inert = 0;
+  for (int64_t position = 100; position < 125; ++position) {
+    StepPlan plan{{}, {}, {{0, position, 1}}, {}};
+    plan_drafts(options, trace(), 1, plan);
+    const Draft draft = plan.verify[0].draft;
+    const BuiltBatch batch = build_batch(plan, 1, trace(), [](int64_t) { return 1; });
+    ASSERT_EQ(batch.tokens.size(), static_cast<size_t>(draft.width()));
+    for (int64_t node = 0; node < draft.valid; ++node) {
+      bool padding = false;
+      for (const BuiltBatch::TokenRange& range : batch.padding) {
+        padding |= range.begin <= node && node < range.end;
+      }
+      EXPECT_EQ(padding, draft.inert(node)) << node;
+      inert += padding ? 1 : 0;
+    }
+  }
+  EXPECT_GT(inert, 0);
 }
 
 TEST(Drafts, AcceptanceIsTheChanceOfTheNextDraft) {
@@ -71,6 +117,7 @@ TEST(Drafts, OnlyRightNodesCarryTheRequestsTokens) {
   const Draft draft = make_draft(options_of(Speculation::kTree, 12, 1.0), 12, 0, 110);
   const std::set<int64_t> right(draft.accepted.begin(), draft.accepted.end());
   for (int64_t node = 0; node < 12; ++node) {
+    if (draft.inert(node)) continue;
     const int64_t position = 110 + draft.depth(node);
     const uint64_t token = draft_token_id(draft, node, trace()[0], 0, position);
     EXPECT_EQ(token == token_id(trace()[0], 0, position), right.count(node) == 1) << node;

@@ -94,6 +94,7 @@ class Run {
     options.shard = settings.stack.shard;
     options.seed = settings.stack.seed;
     options.threads = settings.threads;
+    options.snapshots = settings.prefix_cache;
     return options;
   }
 
@@ -111,7 +112,7 @@ class Run {
   Status step();
   ForwardCapacity capacity() const;
   StepPlan plan_step();
-  Status prepare_batch(const BuiltBatch& batch, StepSample& sample);
+  Status prepare_batch(const BuiltBatch& batch, ForwardBatch& forward, StepSample& sample);
   Status run_layers(const BuiltBatch& batch, StepSample& sample);
   Status commit(const BuiltBatch& batch, StepSample& sample);
   void count(const StepPlan& plan, StepSample& sample);
@@ -187,6 +188,7 @@ void Run::take_arrivals() {
 
 void Run::wait_for_arrival() {
   const Timed timed(result_.idle_s);
+  progress_.waiting(arrival_s(next_arrival_) - seconds_since(start_));
   while (!interrupted()) {
     const double left = arrival_s(next_arrival_) - seconds_since(start_);
     if (left <= 0.0) return;
@@ -205,8 +207,7 @@ void Run::generate(const BuiltBatch& batch, int64_t layer) {
   if (shadow_) buffers_.poison_output();
 }
 
-Status Run::prepare_batch(const BuiltBatch& batch, StepSample& sample) {
-  ForwardBatch forward;
+Status Run::prepare_batch(const BuiltBatch& batch, ForwardBatch& forward, StepSample& sample) {
   forward.rows = batch.rows;
   forward.token_capacity = batch.token_capacity;
   if (settings_.speculation.kind == Speculation::kTree) forward.parent = batch.parent;
@@ -227,10 +228,11 @@ Status Run::commit(const BuiltBatch& batch, StepSample& sample) {
 }
 
 Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
-  LINESTATE_RETURN_IF_ERROR(prepare_batch(batch, sample));
+  ForwardBatch forward;
+  LINESTATE_RETURN_IF_ERROR(prepare_batch(batch, forward, sample));
   if (shadow_) {
     const Timed timed(result_.verify_s);
-    LINESTATE_RETURN_IF_ERROR(shadow_->begin_step(batch));
+    LINESTATE_RETURN_IF_ERROR(shadow_->begin_step(batch, forward));
   }
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
     if (interrupted()) return cancelled();
@@ -293,7 +295,7 @@ void Run::count(const StepPlan& plan, StepSample& sample) {
   for (const DraftedRow& drafted : plan.verify) {
     sample.decode_tokens += drafted.row.tokens;
     ++counts.rows;
-    counts.drafted += drafted.draft.valid - 1;
+    counts.drafted += drafted.draft.drafted();
     counts.accepted += drafted.row.tokens - 1;
   }
 }

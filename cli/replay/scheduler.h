@@ -33,8 +33,12 @@ struct Draft {
   int64_t valid = 0;              // nodes, at most what the request has left
   std::vector<int64_t> accepted;  // the nodes that are right, from the root on: a path
   int64_t width() const { return static_cast<int64_t>(parent.size()); }
-  /// Edges from the root to `node`.
+  /// Edges from the root to `node`. REQUIRES: not inert.
   int64_t depth(int64_t node) const;
+  /// Named by nobody: on no path, never right, its output is zero.
+  bool inert(int64_t node) const { return node > 0 && parent[static_cast<size_t>(node)] < 0; }
+  /// Nodes behind the root that are drafts, neither inert nor placeholders.
+  int64_t drafted() const;
 };
 
 /// A row that drafts; row.tokens = what it advances by, its accepted nodes.

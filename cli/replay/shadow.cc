@@ -43,12 +43,18 @@ struct Lane {
   std::map<int64_t, LaneRequest> requests;
 };
 
+// A lane that reloads also takes the batch's snapshots: that of the step's i-th sampled row in slot
+// max_rows + i.
+int64_t lane_slots(const ShadowOptions& options, bool reload) {
+  return options.max_rows * (reload && options.snapshots ? 2 : 1);
+}
+
 Result<Lane> make_lane(const LayerStack& stack, PoolSpec spec, DType state_dtype, bool judged,
                        const ShadowOptions& options) {
   spec.state_dtype = state_dtype;
   const bool reload = judged && state_dtype != DType::kF32;
   if (!reload) spec.replay = {};
-  Result<StatePool> pool = StatePool::create(spec, options.max_rows);
+  Result<StatePool> pool = StatePool::create(spec, lane_slots(options, reload));
   if (!pool.ok()) return pool.status();
   ExecContext context;
   context.num_threads = options.threads;
@@ -57,7 +63,7 @@ Result<Lane> make_lane(const LayerStack& stack, PoolSpec spec, DType state_dtype
   if (!runner.ok()) return runner.status();
   Lane lane{std::move(pool).value(), std::move(runner).value(), reload, judged, {}, {}};
   for (int64_t i = 0; i < options.max_rows; ++i) {
-    Result<ForwardMetadata> one = ForwardMetadata::create(1);
+    Result<ForwardMetadata> one = ForwardMetadata::create(ForwardCapacity{1, 0, 1});
     if (!one.ok()) return one.status();
     lane.metadata.push_back(std::move(one).value());
   }
@@ -111,6 +117,8 @@ struct Shadow::Impl {
     BatchRow row;
     int32_t slot = kPadSlot;      // in the lanes' pools
     std::vector<TokenAt> tokens;  // that the request advances by
+    int32_t snapshot = kPadSlot;  // slot of the run's pool that takes one on the way
+    int64_t snapshot_position = 0;
   };
   const BuiltBatch* batch = nullptr;
   std::vector<SampledRow> rows;
@@ -125,17 +133,22 @@ struct Shadow::Impl {
         buffers(stack_in.model, options_in.max_tokens, options_in.io_dtype, DType::kF32) {}
 
   Status setup();
-  Status admit(const BatchRow& row);
+  Status admit(const BatchRow& row, const ForwardBatch& forward);
+  void check_copy(const BatchRow& row, const ForwardBatch& forward);
+  Status prepare_lanes(size_t index);
+  int32_t lane_snapshot(size_t index) const {
+    return static_cast<int32_t>(options.max_rows) + static_cast<int32_t>(index);
+  }
   Status run_prefix(Lane& lane, const BatchRow& row, int32_t slot);
-  Status prepare_row(Lane& lane, ForwardMetadata& metadata, int32_t slot, int64_t start,
-                     int64_t tokens, bool decode);
+  Status prepare_row(Lane& lane, ForwardMetadata& metadata, const Row& alone,
+                     std::span<const SnapshotRequest> snapshots);
   Status run_tokens(Lane& lane, const ForwardMetadata& metadata, int64_t layer,
                     std::span<const TokenAt> tokens);
   void compare_state(Lane& lane, int64_t request, int64_t layer, int32_t pool_slot,
                      int32_t lane_slot);
   double state_limit(const Lane& lane) const;
   bool half_ring() const { return pool.has_replay() && pool.spec().replay.dtype != DType::kF32; }
-  void compare_row(Lane& lane, const SampledRow& row, int64_t layer, const TensorView& out);
+  void compare_row(Lane& lane, size_t index, int64_t layer, const TensorView& out);
   void judge(double error, double limit, const ErrorSums& sums, int64_t request, int64_t layer,
              bool judged, WorstError& worst);
   void judge_state(Lane& lane, int64_t request, int64_t layer);
@@ -162,7 +175,21 @@ Status Shadow::Impl::setup() {
   return {};
 }
 
-Status Shadow::Impl::admit(const BatchRow& row) {
+// The batch's preparation has copied the cached prefix into the row's slot.
+void Shadow::Impl::check_copy(const BatchRow& row, const ForwardBatch& forward) {
+  for (const DeferredSlotWork::Copy& copy : forward.pre.copy) {
+    if (copy.dst != row.row.slot) continue;
+    for (const TensorView& plane : pool.planes()) {
+      const TensorView src = slot_view(plane, copy.src);
+      if (std::memcmp(slot_view(plane, copy.dst).data, src.data, view_bytes(src)) == 0) continue;
+      add_broken("request " + std::to_string(row.request) +
+                 ": the state it starts from is not its snapshot's");
+      return;
+    }
+  }
+}
+
+Status Shadow::Impl::admit(const BatchRow& row, const ForwardBatch& forward) {
   int32_t slot = kPadSlot;
   for (Lane& lane : lanes) {  // equal histories, so equal slots
     Result<int32_t> allocated = lane.pool.allocate();
@@ -176,11 +203,12 @@ Status Shadow::Impl::admit(const BatchRow& row) {
   }
   slots[row.request] = slot;
   if (row.row.start == 0) return {};
+  check_copy(row, forward);
   for (Lane& lane : lanes) {
     LINESTATE_RETURN_IF_ERROR(run_prefix(lane, row, slot));
-    if (!lane.judged) continue;
-    // The batch's preparation has copied the cached prefix into the row's slot.
-    compare_windows(lane, row.request, row.row.slot, slot);
+    if (lane.judged) compare_windows(lane, row.request, row.row.slot, slot);
+    // On 16-bit pools the snapshot was judged as it was taken; the free lane's distance is
+    // reported.
     for (int64_t layer = 0; !lane.reload && layer < stack.num_layers(); ++layer) {
       compare_state(lane, row.request, layer, row.row.slot, slot);
     }
@@ -198,7 +226,8 @@ Status Shadow::Impl::run_prefix(Lane& lane, const BatchRow& row, int32_t slot) {
       tokens.push_back(
           {token_id(trace[static_cast<size_t>(row.request)], row.request, position), position});
     }
-    LINESTATE_RETURN_IF_ERROR(prepare_row(lane, metadata, slot, start, count, false));
+    const Row alone{slot, RowKind::kExtend, start, static_cast<int32_t>(count)};
+    LINESTATE_RETURN_IF_ERROR(prepare_row(lane, metadata, alone, {}));
     for (int64_t layer = 0; layer < stack.num_layers(); ++layer) {
       if (interrupted()) return Status(StatusCode::kCancelled, interrupt_message());
       LINESTATE_RETURN_IF_ERROR(run_tokens(lane, metadata, layer, tokens));
@@ -207,15 +236,11 @@ Status Shadow::Impl::run_prefix(Lane& lane, const BatchRow& row, int32_t slot) {
   return {};
 }
 
-Status Shadow::Impl::prepare_row(Lane& lane, ForwardMetadata& metadata, int32_t slot, int64_t start,
-                                 int64_t tokens, bool decode) {
-  Row alone;
-  alone.slot = slot;
-  alone.kind = decode ? RowKind::kDecode : RowKind::kExtend;
-  alone.start = start;
-  alone.tokens = static_cast<int32_t>(tokens);
+Status Shadow::Impl::prepare_row(Lane& lane, ForwardMetadata& metadata, const Row& alone,
+                                 std::span<const SnapshotRequest> snapshots) {
   ForwardBatch one;
   one.rows = {&alone, 1};
+  one.snapshots = snapshots;
   return metadata.prepare(one, lane.pool, lane.runner.context());
 }
 
@@ -273,8 +298,8 @@ void Shadow::Impl::judge_output(Lane& lane, int64_t request, int64_t layer) {
         lane.judged ? summary.output : summary.free_output);
 }
 
-void Shadow::Impl::compare_row(Lane& lane, const SampledRow& row, int64_t layer,
-                               const TensorView& out) {
+void Shadow::Impl::compare_row(Lane& lane, size_t index, int64_t layer, const TensorView& out) {
+  const SampledRow& row = rows[index];
   ErrorSums& sums = lane.requests[row.row.request].output[static_cast<size_t>(layer)];
   if (row.row.row.kind != RowKind::kVerify) {
     const int64_t first = row.row.first_token;
@@ -284,6 +309,9 @@ void Shadow::Impl::compare_row(Lane& lane, const SampledRow& row, int64_t layer,
       const int64_t token = row.row.token_at(i);
       add_output_errors(out.slice(0, token, token + 1), buffers.out().slice(0, i, i + 1), sums);
     }
+  }
+  if (lane.reload && row.snapshot != kPadSlot) {
+    compare_state(lane, row.row.request, layer, row.snapshot, lane_snapshot(index));
   }
   // A verify row's state is there after the commit.
   if (!lane.reload || row.row.row.kind == RowKind::kVerify) return;
@@ -334,8 +362,9 @@ int64_t Shadow::pool_bytes(const PoolSpec& spec, const ShadowOptions& options) {
   free.state_dtype = DType::kF32;
   free.replay = {};
   int64_t bytes = bytes_per_slot(free);
-  if (spec.state_dtype != DType::kF32) bytes += bytes_per_slot(spec);
-  return bytes * options.max_rows;
+  bytes *= options.max_rows;
+  if (spec.state_dtype != DType::kF32) bytes += bytes_per_slot(spec) * lane_slots(options, true);
+  return bytes;
 }
 
 Shadow::Shadow(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -343,13 +372,33 @@ Shadow::Shadow(Shadow&&) noexcept = default;
 Shadow& Shadow::operator=(Shadow&&) noexcept = default;
 Shadow::~Shadow() = default;
 
-Status Shadow::begin_step(const BuiltBatch& batch) {
+Status Shadow::Impl::prepare_lanes(size_t index) {
+  const SampledRow& row = rows[index];
+  Row alone{row.slot, RowKind::kExtend, row.row.row.start, static_cast<int32_t>(row.row.advance())};
+  if (row.row.row.kind == RowKind::kDecode) alone.kind = RowKind::kDecode;
+  const SnapshotRequest request{0, row.snapshot_position, lane_snapshot(index)};
+  for (Lane& lane : lanes) {
+    const bool snapshot = lane.reload && row.snapshot != kPadSlot;
+    LINESTATE_RETURN_IF_ERROR(
+        prepare_row(lane, lane.metadata[index], alone, {&request, snapshot ? 1u : 0u}));
+  }
+  return {};
+}
+
+Status Shadow::begin_step(const BuiltBatch& batch, const ForwardBatch& forward) {
   impl_->batch = &batch;
   impl_->rows.clear();
   for (const BatchRow& row : batch.requests) {
     if (!is_sampled(row.request, impl_->options.fraction, impl_->options.seed)) continue;
-    if (impl_->slots.count(row.request) == 0) LINESTATE_RETURN_IF_ERROR(impl_->admit(row));
-    Impl::SampledRow sampled{row, impl_->slots[row.request], {}};
+    if (impl_->slots.count(row.request) == 0) {
+      LINESTATE_RETURN_IF_ERROR(impl_->admit(row, forward));
+    }
+    Impl::SampledRow sampled{row, impl_->slots[row.request], {}, kPadSlot, 0};
+    for (const SnapshotRequest& request : forward.snapshots) {
+      if (batch.rows[static_cast<size_t>(request.row)].slot != row.row.slot) continue;
+      sampled.snapshot = request.slot;
+      sampled.snapshot_position = request.position;
+    }
     for (int64_t i = 0; i < row.advance(); ++i) {
       sampled.tokens.push_back(batch.tokens[static_cast<size_t>(row.token_at(i))]);
     }
@@ -357,12 +406,7 @@ Status Shadow::begin_step(const BuiltBatch& batch) {
     impl_->rows.push_back(std::move(sampled));
   }
   for (size_t i = 0; i < impl_->rows.size(); ++i) {
-    const Impl::SampledRow& row = impl_->rows[i];
-    for (Lane& lane : impl_->lanes) {
-      LINESTATE_RETURN_IF_ERROR(impl_->prepare_row(lane, lane.metadata[i], row.slot,
-                                                   row.row.row.start, row.row.advance(),
-                                                   row.row.row.kind == RowKind::kDecode));
-    }
+    LINESTATE_RETURN_IF_ERROR(impl_->prepare_lanes(i));
   }
   return {};
 }
@@ -385,7 +429,7 @@ Status Shadow::after_layer(int64_t index, const TensorView& out) {
       if (interrupted()) return Status(StatusCode::kCancelled, interrupt_message());
       LINESTATE_RETURN_IF_ERROR(
           impl_->run_tokens(lane, lane.metadata[i], index, impl_->rows[i].tokens));
-      impl_->compare_row(lane, impl_->rows[i], index, out);
+      impl_->compare_row(lane, i, index, out);
     }
   }
   return {};
@@ -394,7 +438,11 @@ Status Shadow::after_layer(int64_t index, const TensorView& out) {
 void Shadow::end_step() {
   for (Lane& lane : impl_->lanes) {
     if (!lane.reload) continue;
-    for (const Impl::SampledRow& row : impl_->rows) {
+    for (size_t i = 0; i < impl_->rows.size(); ++i) {
+      const Impl::SampledRow& row = impl_->rows[i];
+      if (row.snapshot != kPadSlot) {
+        impl_->compare_windows(lane, row.row.request, row.snapshot, impl_->lane_snapshot(i));
+      }
       if (row.row.row.kind != RowKind::kVerify) continue;
       for (int64_t layer = 0; layer < impl_->stack.num_layers(); ++layer) {
         impl_->compare_state(lane, row.row.request, layer, row.row.row.slot, row.slot);

@@ -12,12 +12,16 @@
 // batch skipped. A replay ring is judged against decode without one, except that the judged shadow
 // of a 16-bit pool has the same ring: only with it are states stored at the same tokens.
 //
+// A snapshot is one call too: on 16-bit pools its state is compared with what `ref` makes of the
+// row's own stored state up to the snapshot's position. A row that starts from it must hold its
+// very bits.
+//
 // Limits (OPS "Tolerances", relative RMS):
 //   output, bf16 | f16   1.05 x the rounding error of the reference itself, per request and layer
 //   output, f32          5e-5, as the state
 //   output, f16 ring     the root of the sum of squares of that and of 1e-3; f32 pool only
 //   state, f32 pool      5e-5 at the end of the request, and after a cached prefix; f16 ring: 1e-3
-//   state, 16-bit pool   1e-3 after every call
+//   state, 16-bit pool   1e-3 after every call, and in every snapshot
 //   windows              equal bits;  padding: zero
 #pragma once
 
@@ -30,6 +34,7 @@
 #include "cli/replay/batch_builder.h"
 #include "cli/replay/layer_buffers.h"
 #include "cli/replay/layer_stack.h"
+#include "linestate/forward_batch.h"
 #include "linestate/state_pool.h"
 
 namespace linestate::cli {
@@ -62,6 +67,7 @@ struct ShadowOptions {
   double fraction = 0.0;  // of the requests, chosen by a hash of their number
   int64_t max_rows = 0;
   int64_t max_tokens = 0;  // of one row in one step
+  bool snapshots = false;  // batches take some
   DType io_dtype = DType::kBF16;
   TpShard shard;
   uint64_t seed = 0;
@@ -85,8 +91,8 @@ class Shadow {
   ~Shadow();
 
   // In this order, once a step; `batch` must stay until the end.
-  /// Behind the preparation of the batch, before its first layer.
-  Status begin_step(const BuiltBatch& batch);
+  /// Behind the preparation of the batch, which is `forward`, before its first layer.
+  Status begin_step(const BuiltBatch& batch, const ForwardBatch& forward);
   /// Before the batch runs layer `index`.
   void before_layer(int64_t index);
   /// After it. Errors: kCancelled when interrupted, else what `ref` reports.

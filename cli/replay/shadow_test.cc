@@ -16,7 +16,7 @@
 namespace linestate::cli {
 namespace {
 
-enum class Damage { kNone, kOutput, kNan, kState, kWindow, kPadding, kCommit };
+enum class Damage { kNone, kOutput, kNan, kState, kWindow, kPadding, kCommit, kCopy };
 
 const std::vector<TraceRequest>& trace() {
   static const std::vector<TraceRequest> requests{{0, 150, 4, {1}}, {0, 40, 6, {2}}};
@@ -68,7 +68,7 @@ VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0,
     forward.token_capacity = batch.token_capacity;
     forward.parent = batch.parent;
     EXPECT_TRUE(metadata->prepare(forward, *pool, runner->context()).ok());
-    EXPECT_TRUE(shadow->begin_step(batch).ok());
+    EXPECT_TRUE(shadow->begin_step(batch, forward).ok());
     for (int64_t layer = 0; layer < stack->num_layers(); ++layer) {
       buffers.shape_for(stack->layer(layer), batch.token_capacity);
       buffers.fill(stack->activations[static_cast<size_t>(layer)], 0, batch.tokens, 1);
@@ -172,6 +172,91 @@ TEST(Shadow, AWrongCommitIsFoundForEveryDtype) {
     EXPECT_TRUE(right.ok()) << right.failure();
     EXPECT_EQ(right.tokens, 200) << "accepted tokens only";
     EXPECT_FALSE(run(dtype, Damage::kCommit, 1.0, tree).ok());
+  }
+}
+
+// One request leaves a snapshot, another starts from it.
+class SnapshotRun {
+ public:
+  explicit SnapshotRun(DType state_dtype)
+      : model_(model_preset("tiny").value()),
+        stack_(make_layer_stack(model_, {}).value()),
+        pool_(StatePool::create(make_pool_spec(model_, state_dtype, DType::kBF16), 4).value()),
+        runner_(LayerRunner::create(stack_, "auto", 200, pool_, {}, 0).value()),
+        metadata_(ForwardMetadata::create(ForwardCapacity{4, 0, 1}).value()),
+        buffers_(model_, 200, DType::kBF16, DType::kBF16),
+        shadow_(Shadow::create(stack_, pool_, requests_, options()).value()) {}
+
+  /// `damage` is applied before the judge's `when`: a step begins, or a layer has run.
+  VerifySummary run(Damage damage) {
+    ForwardBatch first;
+    const std::vector<SnapshotRequest> snapshots{{0, 64, 3}};
+    first.snapshots = snapshots;
+    step({{0, 0, 130}}, first, damage == Damage::kState);
+    EXPECT_TRUE(shadow_.finish(0, 0).ok());
+    ForwardBatch second;
+    second.pre.copy.push_back({3, 1});
+    step({{1, 64, 20}}, second, damage == Damage::kCopy);
+    EXPECT_TRUE(shadow_.finish(1, 1).ok());
+    return shadow_.summary();
+  }
+
+ private:
+  static ShadowOptions options() {
+    ShadowOptions options;
+    options.fraction = 1.0;
+    options.max_rows = 2;
+    options.max_tokens = 200;
+    options.snapshots = true;
+    return options;
+  }
+
+  void step(std::vector<ScheduledRow> extend, ForwardBatch& forward, bool damaged) {
+    StepPlan plan;
+    plan.extend = std::move(extend);
+    const BuiltBatch batch = build_batch(
+        plan, 0, requests_, [](int64_t request) { return static_cast<int32_t>(request); });
+    forward.rows = batch.rows;
+    ASSERT_TRUE(metadata_.prepare(forward, pool_, runner_.context()).ok());
+    if (damaged && !forward.pre.empty()) add_to(pool_.recurrent(2).select(0, 1), 7, 1.0);
+    ASSERT_TRUE(shadow_.begin_step(batch, forward).ok());
+    for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
+      buffers_.shape_for(stack_.layer(layer), batch.token_capacity);
+      buffers_.fill(stack_.activations[static_cast<size_t>(layer)], 0, batch.tokens, 1);
+      shadow_.before_layer(layer);
+      ASSERT_TRUE(runner_.forward(layer, metadata_, pool_, buffers_).ok());
+      if (damaged && layer == 2 && forward.pre.empty()) {
+        add_to(pool_.recurrent(layer).select(0, 3), 7, 1.0);
+      }
+      ASSERT_TRUE(shadow_.after_layer(layer, buffers_.out()).ok());
+    }
+    shadow_.end_step();
+  }
+
+  const std::vector<TraceRequest> requests_{{0, 130, 1, {1}}, {0, 83, 1, {1}}};
+  ModelConfig model_;
+  LayerStack stack_;
+  StatePool pool_;
+  LayerRunner runner_;
+  ForwardMetadata metadata_;
+  LayerBuffers buffers_;
+  Shadow shadow_;
+};
+
+TEST(Shadow, SnapshotsAndWhatStartsFromThemAreJudgedForEveryDtype) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const VerifySummary right = SnapshotRun(dtype).run(Damage::kNone);
+    EXPECT_TRUE(right.ok()) << right.failure();
+    EXPECT_EQ(right.requests, 2);
+    const VerifySummary taken = SnapshotRun(dtype).run(Damage::kState);
+    EXPECT_FALSE(taken.ok()) << "a wrong snapshot of " << dtype_name(dtype);
+    EXPECT_TRUE(taken.state.over());
+    EXPECT_EQ(taken.state.layer, 2);
+    EXPECT_EQ(taken.state.request, dtype == DType::kF32 ? 1 : 0) << "f32: judged as it is used";
+    const VerifySummary copied = SnapshotRun(dtype).run(Damage::kCopy);
+    EXPECT_NE(copied.failure().find("request 1: the state it starts from is not its snapshot's"),
+              std::string::npos)
+        << copied.failure();
   }
 }
 

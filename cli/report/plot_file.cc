@@ -31,10 +31,34 @@ int create_file(const std::string& name) {
   return open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 }
 
+// A device or a pipe: written as it is, since a rename would put a file in its place.
+bool is_special(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+}
+
+// 0, or errno of what failed. Closes the file.
+int write_and_close(int file, std::string_view content) {
+  int error = 0;
+  while (error == 0 && !content.empty()) {
+    const ssize_t wrote = write(file, content.data(), content.size());
+    if (wrote > 0) {
+      content.remove_prefix(static_cast<size_t>(wrote));
+    } else if (wrote == 0 || errno != EINTR) {
+      error = wrote == 0 ? EIO : errno;
+    }
+  }
+  if (close(file) != 0 && error == 0) error = errno;
+  return error;
+}
+
 }  // namespace
 
 Status check_writable(const std::string& path) {
   LINESTATE_RETURN_IF_ERROR(check_not_directory(path));
+  if (is_special(path)) {
+    return access(path.c_str(), W_OK) == 0 ? Status() : cannot_write(path, std::strerror(errno));
+  }
   const std::string temporary = temporary_name(path);
   const int file = create_file(temporary);
   if (file < 0) return cannot_write(path, std::strerror(errno));
@@ -44,22 +68,16 @@ Status check_writable(const std::string& path) {
 }
 
 Status write_whole_file(const std::string& path, std::string_view content) {
-  const std::string temporary = temporary_name(path);
-  const int file = create_file(temporary);
+  const bool special = is_special(path);
+  const std::string temporary = special ? path : temporary_name(path);
+  const int file = special ? open(path.c_str(), O_WRONLY | O_CLOEXEC) : create_file(temporary);
   if (file < 0) return cannot_write(path, std::strerror(errno));
-  size_t done = 0;
-  bool good = true;
-  while (good && done < content.size()) {
-    const ssize_t wrote = write(file, content.data() + done, content.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    good = wrote > 0;
-    if (good) done += static_cast<size_t>(wrote);
-  }
-  good = close(file) == 0 && good;
-  if (good && rename(temporary.c_str(), path.c_str()) == 0) return {};
-  const Status status = cannot_write(path, std::strerror(errno));
+  int error = write_and_close(file, content);
+  if (special) return error == 0 ? Status() : cannot_write(path, std::strerror(error));
+  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return {};
   unlink(temporary.c_str());
-  return status;
+  return cannot_write(path, std::strerror(error));
 }
 
 }  // namespace linestate::cli

@@ -12,8 +12,8 @@ namespace linestate::cli {
 /// Errors: kIo with the system's reason.
 Status check_writable(const std::string& path);
 
-/// Writes a temporary file beside `path` and renames it. Errors: kIo; then neither file is there
-/// (an older `path` stays as it was).
+/// Writes a temporary file beside `path` and renames it; a device or a pipe is written as it is.
+/// Errors: kIo; then neither file is there (an older `path` stays as it was).
 Status write_whole_file(const std::string& path, std::string_view content);
 
 }  // namespace linestate::cli

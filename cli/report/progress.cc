@@ -37,6 +37,7 @@ Progress::~Progress() {
 
 void Progress::update(int64_t requests, int64_t tokens) {
   set_interrupt_progress(requests, total_requests_);
+  requests_ = requests;
   const Clock::time_point now = Clock::now();
   if (style_ == ProgressStyle::kNone || now < next_) return;
   const double seconds = std::chrono::duration<double>(now - start_).count();
@@ -58,6 +59,16 @@ void Progress::update(int64_t requests, int64_t tokens) {
                  static_cast<long long>(total_requests_), seconds, left);
     next_ = now + kLinePeriod;
   }
+  std::fflush(stderr);
+}
+
+void Progress::waiting(double seconds) {
+  if (style_ != ProgressStyle::kLines ||
+      seconds < std::chrono::duration<double>(kLinePeriod).count()) {
+    return;
+  }
+  std::fprintf(stderr, "replay: %lld of %lld requests, waiting %.0f s for the next\n",
+               static_cast<long long>(requests_), static_cast<long long>(total_requests_), seconds);
   std::fflush(stderr);
 }
 

@@ -20,12 +20,15 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void update(int64_t requests, int64_t tokens);
+  /// A line when nothing will happen for longer than the time between two lines.
+  void waiting(double seconds);
 
  private:
   using Clock = std::chrono::steady_clock;
   ProgressStyle style_;
   int64_t total_requests_;
   int64_t total_tokens_;
+  int64_t requests_ = 0;
   Clock::time_point start_;
   Clock::time_point next_;
   bool drawn_ = false;

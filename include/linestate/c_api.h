@@ -22,9 +22,11 @@
 #include "linestate/capi/c_api_backend.h"
 #include "linestate/capi/c_api_batch.h"
 #include "linestate/capi/c_api_cache.h"
+#include "linestate/capi/c_api_kernels.h"
 #include "linestate/capi/c_api_layer_ops.h"
 #include "linestate/capi/c_api_ops.h"
 #include "linestate/capi/c_api_state.h"
+#include "linestate/capi/c_api_transfer.h"
 #include "linestate/capi/c_api_types.h"
 
 #endif /* LINESTATE_C_API_H_ */

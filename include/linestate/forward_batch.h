@@ -4,6 +4,7 @@
 // device data on the host.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,13 +12,14 @@
 
 #include "linestate/exec_context.h"
 #include "linestate/rows.h"
+#include "linestate/state/slot_pack.h"
 #include "linestate/state_pool.h"
 #include "linestate/status.h"
 
 namespace linestate {
 
 /// Slot work that belongs to a batch: all layers, once, before the batch's first operator.
-/// Clears come first, then copies. Allowed only in a batch with extend rows.
+/// Clears come first, then copies, then restores. Allowed only in a batch with extend rows.
 struct DeferredSlotWork {
   std::vector<int32_t> clear;  // slots to zero
   struct Copy {
@@ -25,7 +27,15 @@ struct DeferredSlotWork {
     int32_t dst = kPadSlot;
   };
   std::vector<Copy> copy;  // slot -> slot (copy on write of a shared prefix)
-  bool empty() const { return clear.empty() && copy.empty(); }
+  /// A cold snapshot (state/slot_pack.h) comes back into `slot`, which no copy reads or writes and
+  /// no other restore. An extend row of that slot starts at the pack's position.
+  struct Restore {
+    std::span<const std::byte> pack;  // read during prepare() only
+    int32_t slot = kPadSlot;
+    UnpackOptions options{};
+  };
+  std::vector<Restore> restore{};
+  bool empty() const { return clear.empty() && copy.empty() && restore.empty(); }
 };
 
 /// A state to keep: after exactly `position` tokens of row `row`, in slot `slot`.
@@ -95,7 +105,8 @@ class ForwardMetadata {
   /// the row and field (kinds not contiguous, a decode row without exactly one token, negative or
   /// too many tokens, num_valid > tokens, duplicate live slots after translation, bad parents, a
   /// snapshot position outside its row, deferred work without extend rows or on bad slots, a bad
-  /// slot table, more than the capacity).
+  /// slot table, more than the capacity); of pre.restore what unpack_slot reports, with its index;
+  /// kResourceExhausted.
   Status prepare(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
 
   int64_t num_rows() const;        // rows of the batch, padding included

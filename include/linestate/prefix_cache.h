@@ -111,7 +111,8 @@ class PrefixCache {
   /// block_tokens or beyond the tokens, slot negative or already the cache's).
   Result<Inserted> insert(std::span<const int64_t> tokens, int64_t position, int32_t slot);
 
-  /// Up to `count` snapshots without a lease leave, least recently used first; their slots.
+  /// Up to `count` snapshots without a lease leave, least recently used first; their slots. None
+  /// leave when there is no memory for the list.
   std::vector<int32_t> evict(int64_t count);
 
   /// Removes one snapshot and returns its slot.

@@ -117,7 +117,7 @@ KdaCommitParams commit_params(const LayerSpec& layer, const Segment& segment, co
 
 }  // namespace
 
-Result<KdaBackend> KdaBackend::create(const ModelConfig& model, KernelOptions options) {
+Result<KdaBackend> KdaBackend::create(const ModelConfig& model, KernelOptions options) try {
   LINESTATE_RETURN_IF_ERROR(validate(model));
   const bool any = std::any_of(model.linear_layers.begin(), model.linear_layers.end(),
                                [](const LayerSpec& l) { return l.kind == LayerKind::kKda; });
@@ -126,11 +126,13 @@ Result<KdaBackend> KdaBackend::create(const ModelConfig& model, KernelOptions op
   backend.model_ = model;
   backend.options_ = std::move(options);
   return backend;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Result<int64_t> KdaBackend::workspace_bytes(int64_t max_tokens, const StatePool& pool,
                                             const ExecContext& context,
-                                            std::string_view kernel) const {
+                                            std::string_view kernel) const try {
   if (max_tokens < 0) return invalid_argument("max_tokens: expected >= 0, got ", max_tokens);
   int64_t most = 0;
   for (size_t i = 0; i < model_.linear_layers.size(); ++i) {
@@ -160,12 +162,14 @@ Result<int64_t> KdaBackend::workspace_bytes(int64_t max_tokens, const StatePool&
     most = std::max(most, *scratch);
   }
   return most;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status KdaBackend::forward(int64_t pool_layer, const KdaLayerWeights& weights,
                            const ForwardMetadata& metadata, const StatePool& pool,
                            const KdaLayerIo& io, const ExecContext& context,
-                           std::string_view kernel) const {
+                           std::string_view kernel) const try {
   const Result<ForwardPlan> plan =
       plan_forward(model_, pool_layer, weights, metadata, pool, io, context);
   if (!plan.ok()) return plan.status();
@@ -182,17 +186,21 @@ Status KdaBackend::forward(int64_t pool_layer, const KdaLayerWeights& weights,
         run_kda_segment(segment, kda_kernel_names(options_, kernel, segment.segment.kind), inner));
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status KdaBackend::commit(int64_t pool_layer, const ForwardMetadata& metadata,
                           const StatePool& pool, const KdaCommitIo& io, const ExecContext& context,
-                          std::string_view kernel) const {
+                          std::string_view kernel) const try {
   const LayerSpec* layer = nullptr;
   LINESTATE_RETURN_IF_ERROR(find_layer(model_, LayerKind::kKda, pool, pool_layer, &layer));
   const Segment* segment = metadata.find_segment(RowKind::kVerify);
   if (segment == nullptr) return invalid_argument("metadata: expected a batch with verify rows");
   return kda_commit(commit_params(*layer, *segment, pool, pool_layer, io), context,
                     pick_kernel(kernel, options_.verify, options_.base));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 std::vector<KernelChoice> KdaBackend::explain(int64_t pool_layer, const KdaLayerWeights& weights,

@@ -248,7 +248,8 @@ LightningCommitParams commit_params(const LayerSpec& layer, const Segment& segme
 
 }  // namespace
 
-Result<LightningBackend> LightningBackend::create(const ModelConfig& model, KernelOptions options) {
+Result<LightningBackend> LightningBackend::create(const ModelConfig& model,
+                                                  KernelOptions options) try {
   LINESTATE_RETURN_IF_ERROR(validate(model));
   const bool any = std::any_of(model.linear_layers.begin(), model.linear_layers.end(),
                                [](const LayerSpec& l) { return l.kind == LayerKind::kLightning; });
@@ -257,11 +258,13 @@ Result<LightningBackend> LightningBackend::create(const ModelConfig& model, Kern
   backend.model_ = model;
   backend.options_ = std::move(options);
   return backend;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Result<int64_t> LightningBackend::workspace_bytes(int64_t max_tokens, const StatePool& pool,
                                                   const ExecContext& context,
-                                                  std::string_view kernel) const {
+                                                  std::string_view kernel) const try {
   if (max_tokens < 0) return invalid_argument("max_tokens: expected >= 0, got ", max_tokens);
   int64_t most = 0;
   for (size_t i = 0; i < model_.linear_layers.size(); ++i) {
@@ -301,12 +304,14 @@ Result<int64_t> LightningBackend::workspace_bytes(int64_t max_tokens, const Stat
     most = std::max(most, *scratch);
   }
   return most;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status LightningBackend::forward(int64_t pool_layer, const LightningLayerWeights& weights,
                                  const ForwardMetadata& metadata, const StatePool& pool,
                                  const LightningLayerIo& io, const ExecContext& context,
-                                 std::string_view kernel) const {
+                                 std::string_view kernel) const try {
   const Result<ForwardPlan> plan =
       plan_forward(model_, pool_layer, weights, metadata, pool, io, context);
   if (!plan.ok()) return plan.status();
@@ -323,18 +328,22 @@ Status LightningBackend::forward(int64_t pool_layer, const LightningLayerWeights
         run_segment(segment, names_for(options_, kernel, segment.segment.kind), inner));
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status LightningBackend::commit(int64_t pool_layer, const LightningLayerWeights& weights,
                                 const ForwardMetadata& metadata, const StatePool& pool,
                                 const LightningCommitIo& io, const ExecContext& context,
-                                std::string_view kernel) const {
+                                std::string_view kernel) const try {
   const LayerSpec* layer = nullptr;
   LINESTATE_RETURN_IF_ERROR(find_layer(model_, LayerKind::kLightning, pool, pool_layer, &layer));
   const Segment* segment = metadata.find_segment(RowKind::kVerify);
   if (segment == nullptr) return invalid_argument("metadata: expected a batch with verify rows");
   return lightning_commit(commit_params(*layer, *segment, weights, pool, pool_layer, io), context,
                           pick_kernel(kernel, options_.verify, options_.base));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 std::vector<KernelChoice> LightningBackend::explain(

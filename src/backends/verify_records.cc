@@ -81,7 +81,7 @@ int64_t VerifyRecords::bytes_per_token(const ModelConfig& model, DType io_dtype)
 }
 
 Result<VerifyRecords> VerifyRecords::create(const ModelConfig& model, DType io_dtype,
-                                            int64_t max_tokens, Device device) {
+                                            int64_t max_tokens, Device device) try {
   LINESTATE_RETURN_IF_ERROR(validate(model));
   constexpr int64_t kMostTokens = int64_t{1} << 24;
   if (max_tokens < 1 || max_tokens > kMostTokens) {
@@ -106,6 +106,8 @@ Result<VerifyRecords> VerifyRecords::create(const ModelConfig& model, DType io_d
   Scratch scratch(impl->memory.get());
   impl->layers = take_all(scratch, model, io_dtype, max_tokens);
   return VerifyRecords(std::move(impl));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 int64_t VerifyRecords::max_tokens() const { return impl_->max_tokens; }

@@ -86,16 +86,18 @@ int64_t LayerSpec::conv_channels() const {
   return 2 * heads.num_heads * heads.k_dim + heads.num_value_heads * heads.v_dim;
 }
 
-Status validate(const LayerSpec& layer) {
+Status validate(const LayerSpec& layer) try {
   if (layer.layer_id < 0) return invalid_argument("layer_id: expected >= 0, got ", layer.layer_id);
   LINESTATE_RETURN_IF_ERROR(check_heads(layer.heads));
   if (!(layer.norm_eps > 0.0f) || !std::isfinite(layer.norm_eps)) {
     return invalid_argument("norm_eps: expected a finite value > 0, got ", layer.norm_eps);
   }
   return layer.kind == LayerKind::kKda ? check_kda(layer) : check_lightning(layer);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status validate(const ModelConfig& model) {
+Status validate(const ModelConfig& model) try {
   if (model.num_layers < 1) {
     return invalid_argument(model.name, ": num_layers: expected at least 1, got ",
                             model.num_layers);
@@ -115,9 +117,11 @@ Status validate(const ModelConfig& model) {
     previous = layer.layer_id;
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Result<LayerSpec> shard_layer(const LayerSpec& layer, const TpShard& shard) {
+Result<LayerSpec> shard_layer(const LayerSpec& layer, const TpShard& shard) try {
   LINESTATE_RETURN_IF_ERROR(validate(layer));
   const Result<HeadRange> heads = shard.heads(layer.heads.num_heads, "num_heads");
   if (!heads.ok()) return heads.status();
@@ -136,9 +140,11 @@ Result<LayerSpec> shard_layer(const LayerSpec& layer, const TpShard& shard) {
     }
   }
   return local;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Result<ModelConfig> shard_model(const ModelConfig& model, const TpShard& shard) {
+Result<ModelConfig> shard_model(const ModelConfig& model, const TpShard& shard) try {
   LINESTATE_RETURN_IF_ERROR(validate(model));
   ModelConfig local = model;
   for (size_t i = 0; i < model.linear_layers.size(); ++i) {
@@ -147,14 +153,18 @@ Result<ModelConfig> shard_model(const ModelConfig& model, const TpShard& shard) 
     local.linear_layers[i] = *layer;
   }
   return local;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Result<ModelConfig> limit_layers(const ModelConfig& model, int64_t count) {
+Result<ModelConfig> limit_layers(const ModelConfig& model, int64_t count) try {
   const auto have = static_cast<int64_t>(model.linear_layers.size());
   LINESTATE_RETURN_IF_ERROR(check_range("layers", count, 0, have));
   ModelConfig limited = model;
   if (count > 0) limited.linear_layers.resize(static_cast<size_t>(count));
   return limited;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace linestate

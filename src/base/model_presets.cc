@@ -116,13 +116,15 @@ std::vector<std::string> model_preset_names() {
   return names;
 }
 
-Result<ModelConfig> model_preset(std::string_view name) {
+Result<ModelConfig> model_preset(std::string_view name) try {
   std::string list;
   for (const Preset& preset : kPresets) {
     if (name == preset.name) return preset.make(preset.name);
     list += concat(list.empty() ? "" : ", ", preset.name);
   }
   return Status(StatusCode::kNotFound, concat("model: expected one of ", list, ", got ", name));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace linestate

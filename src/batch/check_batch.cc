@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -80,6 +81,27 @@ Status check_live(const char* name, size_t i, int32_t id, const ForwardBatch& ba
                           id, batch.slot_table.defined() ? ", which slot_table does not map" : "");
 }
 
+// `copied` holds the slots of pre.copy, either side.
+Status check_restores(const ForwardBatch& batch, std::vector<int32_t> copied, int64_t num_slots) {
+  std::sort(copied.begin(), copied.end());
+  std::vector<int32_t> restored;
+  for (size_t i = 0; i < batch.pre.restore.size(); ++i) {
+    const DeferredSlotWork::Restore& restore = batch.pre.restore[i];
+    LINESTATE_RETURN_IF_ERROR(check_live("pre.restore.slot", i, restore.slot, batch, num_slots));
+    const int32_t slot = physical_slot(batch, restore.slot, num_slots);
+    if (std::binary_search(copied.begin(), copied.end(), slot)) {
+      return invalid_argument("pre.restore[", i, "].slot: expected no slot of pre.copy, got ",
+                              restore.slot);
+    }
+    if (std::find(restored.begin(), restored.end(), slot) != restored.end()) {
+      return invalid_argument("pre.restore[", i, "].slot: expected distinct slots, got ",
+                              restore.slot, " twice");
+    }
+    restored.push_back(slot);
+  }
+  return {};
+}
+
 Status check_deferred(const ForwardBatch& batch, int64_t num_slots) {
   const DeferredSlotWork& pre = batch.pre;
   if (pre.empty()) return {};
@@ -87,7 +109,8 @@ Status check_deferred(const ForwardBatch& batch, int64_t num_slots) {
                                    [](const Row& row) { return row.kind == RowKind::kExtend; });
   if (!extends) {
     return invalid_argument("pre: expected no slot work in a batch without extend rows, got ",
-                            pre.clear.size(), " clears and ", pre.copy.size(), " copies");
+                            pre.clear.size(), " clears, ", pre.copy.size(), " copies and ",
+                            pre.restore.size(), " restores");
   }
   for (size_t i = 0; i < pre.clear.size(); ++i) {
     LINESTATE_RETURN_IF_ERROR(check_live("pre.clear", i, pre.clear[i], batch, num_slots));
@@ -110,7 +133,8 @@ Status check_deferred(const ForwardBatch& batch, int64_t num_slots) {
       return invalid_argument("pre.copy: expected no slot as both src and dst, got ", targets[i]);
     }
   }
-  return {};
+  sources.insert(sources.end(), targets.begin(), targets.end());
+  return check_restores(batch, std::move(sources), num_slots);
 }
 
 }  // namespace
@@ -128,6 +152,9 @@ DeferredSlotWork physical_work(const ForwardBatch& batch, int64_t num_slots) {
   for (DeferredSlotWork::Copy& copy : work.copy) {
     copy.src = physical_slot(batch, copy.src, num_slots);
     copy.dst = physical_slot(batch, copy.dst, num_slots);
+  }
+  for (DeferredSlotWork::Restore& restore : work.restore) {
+    restore.slot = physical_slot(batch, restore.slot, num_slots);
   }
   return work;
 }

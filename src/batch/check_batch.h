@@ -14,7 +14,8 @@ int32_t physical_slot(const ForwardBatch& batch, int32_t id, int64_t num_slots);
 /// batch.pre in pool slots. REQUIRES: check_batch passed.
 DeferredSlotWork physical_work(const ForwardBatch& batch, int64_t num_slots);
 
-/// Everything ForwardMetadata::prepare promises to refuse. Messages name the row and the field.
+/// Everything ForwardMetadata::prepare promises to refuse, but for the packs of pre.restore.
+/// Messages name the row and the field.
 Status check_batch(const ForwardBatch& batch, const ForwardCapacity& capacity, int64_t num_slots);
 
 }  // namespace linestate

@@ -3,9 +3,8 @@
 
 #include "base/message.h"
 #include "batch/check_batch.h"
-#include "batch/check_speculation.h"
+#include "batch/slot_work.h"
 #include "linestate/forward_batch.h"
-#include "linestate/ops/state_ops.h"
 
 namespace linestate {
 namespace {
@@ -206,39 +205,6 @@ Status ForwardMetadata::Impl::begin_replay(const ForwardBatch& batch, const Stat
   return {};
 }
 
-namespace {
-
-// Slots whose state something else than decode will read get their pending records; slots whose
-// state is about to be replaced drop theirs.
-Status settle_rings(const ForwardBatch& batch, const DeferredSlotWork& pre, const StatePool& pool,
-                    const ExecContext& context) {
-  const int64_t num_slots = pool.num_slots();
-  std::vector<int32_t> read;
-  std::vector<int32_t> replaced = pre.clear;
-  for (const DeferredSlotWork::Copy& copy : pre.copy) {
-    read.push_back(copy.src);
-    replaced.push_back(copy.dst);
-  }
-  for (const Row& row : batch.rows) {
-    if (row.kind != RowKind::kExtend && row.kind != RowKind::kVerify) continue;
-    (row.start > 0 ? read : replaced).push_back(physical_slot(batch, row.slot, num_slots));
-  }
-  for (const SnapshotRequest& request : batch.snapshots) {
-    // A commit may not reach its position: the destination then keeps the state it stands for.
-    const bool certain = batch.rows[static_cast<size_t>(request.row)].kind != RowKind::kVerify;
-    (certain ? replaced : read).push_back(physical_slot(batch, request.slot, num_slots));
-  }
-  // A copied slot may be the source of a row that resumes: its own old records are not its state.
-  auto* cursor = static_cast<int32_t*>(pool.replay_cursor().data);
-  for (const int32_t slot : replaced) {
-    if (slot >= 0 && slot < num_slots) cursor[slot] = 0;
-  }
-  return pool.fold(ConstTensorView(read.data(), DType::kI32, {static_cast<int64_t>(read.size())}),
-                   context);
-}
-
-}  // namespace
-
 ForwardMetadata::ForwardMetadata(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ForwardMetadata::ForwardMetadata(ForwardMetadata&&) noexcept = default;
 ForwardMetadata& ForwardMetadata::operator=(ForwardMetadata&&) noexcept = default;
@@ -248,7 +214,8 @@ Result<ForwardMetadata> ForwardMetadata::create(int64_t max_rows, Device device)
   return create(ForwardCapacity{max_rows, 0, 0}, device);
 }
 
-Result<ForwardMetadata> ForwardMetadata::create(const ForwardCapacity& capacity, Device device) {
+Result<ForwardMetadata> ForwardMetadata::create(const ForwardCapacity& capacity,
+                                                Device device) try {
   if (capacity.rows < 1 || capacity.rows > kMost) {
     return invalid_argument("capacity.rows: expected 1 to ", kMost, ", got ", capacity.rows);
   }
@@ -266,41 +233,26 @@ Result<ForwardMetadata> ForwardMetadata::create(const ForwardCapacity& capacity,
         concat("device: expected cpu, the only device of this version, got ", device_name(device)));
   }
   return ForwardMetadata(std::make_unique<Impl>(capacity));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool,
-                                const ExecContext& context) {
+                                const ExecContext& context) try {
   if (!pool.memory_bound()) {
     return Status(StatusCode::kFailedPrecondition, "pool: expected bound memory, it was released");
   }
   LINESTATE_RETURN_IF_ERROR(check_batch(batch, impl_->capacity, pool.num_slots()));
 
-  const DeferredSlotWork pre = physical_work(batch, pool.num_slots());
-  if (pool.has_replay()) LINESTATE_RETURN_IF_ERROR(settle_rings(batch, pre, pool, context));
-  if (!pre.clear.empty()) {
-    StateClearParams clear;
-    clear.planes = pool.planes();
-    clear.slots =
-        ConstTensorView(pre.clear.data(), DType::kI32, {static_cast<int64_t>(pre.clear.size())});
-    LINESTATE_RETURN_IF_ERROR(state_clear(clear, context));
-  }
-  if (!pre.copy.empty()) {
-    const auto count = static_cast<int64_t>(pre.copy.size());
-    const std::vector<ConstTensorView> sources(pool.planes().begin(), pool.planes().end());
-    // A Copy is two adjacent ids, so each side is a strided view of the list itself.
-    ConstTensorView pairs(pre.copy.data(), DType::kI32, {count, 2});
-    StateCopyParams copy;
-    copy.src = sources;
-    copy.dst = pool.planes();
-    copy.src_slots = pairs.select(1, 0);
-    copy.dst_slots = pairs.select(1, 1);
-    LINESTATE_RETURN_IF_ERROR(state_copy(copy, context));
-  }
+  // All that needs memory is planned before anything is written.
+  const Result<SlotWork> work = SlotWork::plan(batch, pool);
+  if (!work.ok()) return work.status();
+  LINESTATE_RETURN_IF_ERROR(work->run(pool, context));
   impl_->fill(batch, pool.num_slots());
   return pool.has_replay() ? impl_->begin_replay(batch, pool, context) : Status();
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
-
-static_assert(sizeof(DeferredSlotWork::Copy) == 2 * sizeof(int32_t));
 
 int64_t ForwardMetadata::num_rows() const { return impl_->num_rows; }
 int64_t ForwardMetadata::num_tokens() const { return impl_->num_tokens; }

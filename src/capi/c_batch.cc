@@ -1,4 +1,5 @@
 #include "capi/handles.h"
+#include "capi/outgoing.h"
 
 using namespace linestate;        // NOLINT: this file is the wall between the two
 using namespace linestate::capi;  // NOLINT
@@ -34,6 +35,14 @@ void read_slot_work(Reader& reader, const ls_forward_batch& in, DeferredSlotWork
   if (!reader.status().ok()) return;
   work->clear.assign(in.clear, in.clear + in.num_clears);
   for (size_t i = 0; i < in.num_copies; ++i) work->copy.push_back({in.copy_src[i], in.copy_dst[i]});
+  for (size_t i = 0; i < in.num_restores && reader.status().ok(); ++i) {
+    ls_slot_restore from{};
+    reader.require_ok(load_element("batch.restores", in.restores, i, &from));
+    if (from.pack_size > 0) reader.require_ok(require({{"batch.restores.pack", from.pack}}));
+    work->restore.push_back({{static_cast<const std::byte*>(from.pack), from.pack_size},
+                             from.slot,
+                             {from.allow_state_dtype_change != 0, from.allow_other_numerics != 0}});
+  }
 }
 
 void read_batch(Reader& reader, const ls_forward_batch* c_batch, BatchArrays* arrays,
@@ -134,6 +143,19 @@ ls_status ls_metadata_segment(const ls_metadata* metadata, int32_t kind, ls_segm
     to.num_valid = to_c(from->rows.num_valid);
     to.parent = to_c(from->parent);
     to.taken = to_c(from->taken);
+    to.snapshot_row = to_c(from->snapshots.row);
+    to.snapshot_position = to_c(from->snapshots.position);
+    to.snapshot_slot = to_c(from->snapshots.slot);
+    to.snapshot_source = to_c(from->snapshot_source);
+    to.replay_pending = to_c(from->replay_pending);
+    to.replay_flush = to_c(from->replay_flush);
     return store("segment", to, segment);
+  });
+}
+
+ls_status ls_metadata_rows(const ls_metadata* metadata, ls_rows* rows) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"metadata", metadata}}));
+    return store("rows", to_c(metadata->metadata.rows()), rows);
   });
 }

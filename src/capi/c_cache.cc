@@ -57,10 +57,11 @@ ls_status ls_prefix_cache_match(ls_prefix_cache* cache, const int64_t* tokens, s
   return with_tokens(cache, tokens, num_tokens, [&](PrefixCache& from, auto span) -> Status {
     LINESTATE_RETURN_IF_ERROR(require({{"lease", lease}, {"slot", slot}, {"position", position}}));
     *lease = nullptr;
-    PrefixCache::Lease hit = from.match(span);
-    *slot = hit.slot();
-    *position = hit.position();
-    if (hit.held()) *lease = new ls_prefix_lease{std::move(hit)};
+    auto hit = std::make_unique<ls_prefix_lease>();  // before anything is counted or held
+    hit->lease = from.match(span);
+    *slot = hit->lease.slot();
+    *position = hit->lease.position();
+    if (hit->lease.held()) *lease = hit.release();
     return {};
   });
 }
@@ -90,7 +91,10 @@ ls_status ls_prefix_cache_evict(ls_prefix_cache* cache, int64_t count) {
   return with_cache(cache, [&](ls_prefix_cache& handle) -> Status {
     if (count < 0) return invalid_argument("count: expected at least 0, got ", count);
     reserve_freed(handle);
-    append(handle.freed, handle.cache.evict(count));
+    const PrefixCacheStats stats = handle.cache.stats();
+    const std::vector<int32_t> slots = handle.cache.evict(count);
+    if (slots.empty() && count > 0 && stats.entries > stats.leased) return out_of_memory();
+    append(handle.freed, slots);
     return {};
   });
 }

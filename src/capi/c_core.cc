@@ -113,6 +113,16 @@ ls_status ls_device_status_row(const ls_device_status* block, uint32_t flag, int
   });
 }
 
+ls_status ls_device_status_overflow(const ls_device_status* block, int32_t* slot, int32_t* layer) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(check_block(block));
+    LINESTATE_RETURN_IF_ERROR(require({{"slot", slot}, {"layer", layer}}));
+    *slot = block_of(block).overflow_slot.load(std::memory_order_relaxed);
+    *layer = block_of(block).overflow_layer.load(std::memory_order_relaxed);
+    return {};
+  });
+}
+
 ls_status ls_device_status_describe(const ls_device_status* block, char* buffer, size_t size,
                                     size_t* needed) {
   return fenced([&]() -> Status {
@@ -135,6 +145,10 @@ ls_status ls_list_devices(char* buffer, size_t size, size_t* needed) {
     return concat(device_name(info.device), '\t', info.threads, '\t', info.memory_bytes, '\t',
                   field(info.features), '\t', field(info.name));
   });
+}
+
+ls_status ls_cuda_note(char* buffer, size_t size, size_t* needed) {
+  return fenced([&] { return put_text(cuda_note(), buffer, size, needed); });
 }
 
 ls_status ls_list_presets(char* buffer, size_t size, size_t* needed) {

@@ -85,7 +85,23 @@ ls_status ls_model_from_layers(const ls_layer_spec* layers, size_t num_linear_la
   });
 }
 
+ls_status ls_model_limit_layers(const ls_model* model, int64_t count, ls_model** out) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"out", out}}));
+    *out = nullptr;
+    LINESTATE_RETURN_IF_ERROR(require({{"model", model}}));
+    return put_handle(out, limit_layers(model->config, count));
+  });
+}
+
 void ls_model_destroy(ls_model* model) { delete model; }
+
+ls_status ls_model_num_layers(const ls_model* model, int64_t* count) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"model", model}}));
+    return put("count", count, model->config.num_layers);
+  });
+}
 
 ls_status ls_model_num_linear_layers(const ls_model* model, int64_t* count) {
   return fenced([&]() -> Status {

@@ -91,6 +91,24 @@ Status load_element(const char* name, const T* first, size_t index, T* out) {
   return load(name, reinterpret_cast<const T*>(at), out);
 }
 
+/// The first `capacity` of `values`, each as `make` gives it, into a caller's array, whose stride
+/// is the first element's size. Every element gets that size.
+template <typename Values, typename Make, typename T>
+Status store_array(const char* name, const Values& values, const Make& make, T* out,
+                   size_t capacity) {
+  if (capacity == 0) return {};
+  LINESTATE_RETURN_IF_ERROR(require({{name, out}}));
+  const size_t size = out->struct_size;
+  LINESTATE_RETURN_IF_ERROR(check_struct_size(name, type_name<T>(), size, sizeof(T)));
+  char* at = reinterpret_cast<char*>(out);
+  for (size_t i = 0; i < values.size() && i < capacity; ++i, at += size) {
+    T value = make(values[i]);
+    value.struct_size = size;
+    std::memcpy(at, &value, size);
+  }
+  return {};
+}
+
 /// Text into a caller's buffer, as snprintf does.
 Status put_text(std::string_view text, char* buffer, size_t size, size_t* needed);
 

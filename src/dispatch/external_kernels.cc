@@ -46,13 +46,15 @@ void know_external_registry(ExternalRegistryBase* registry) {
   if (std::find(list.begin(), list.end(), registry) == list.end()) list.push_back(registry);
 }
 
-Status unregister_kernel(std::string_view op, std::string_view kernel) {
+Status unregister_kernel(std::string_view op, std::string_view kernel) try {
   const std::lock_guard<std::mutex> lock(external_mutex());
   for (ExternalRegistryBase* registry : registries()) {
     if (registry->remove(op, kernel)) return {};
   }
   return Status(StatusCode::kNotFound,
                 concat("kernel: expected a registered one, got ", kernel, " of ", op));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 void append_external_kernel_infos(std::vector<KernelInfo>& infos) {

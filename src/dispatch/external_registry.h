@@ -61,10 +61,16 @@ class ExternalRegistry final : public ExternalRegistryBase {
                               kernel.name);
     }
     // Counters are keyed by the row's address, so a row's memory is never given back.
-    kept_.push_back(rows.front());
-    rows_[std::string(op)] = std::make_shared<const Rows>(std::move(rows));
-    external_count().fetch_add(1, std::memory_order_release);
+    auto made = std::make_shared<const Rows>(std::move(rows));
     know_external_registry(this);
+    kept_.push_back(made->front());
+    try {
+      rows_[std::string(op)] = std::move(made);
+    } catch (...) {
+      kept_.pop_back();
+      throw;
+    }
+    external_count().fetch_add(1, std::memory_order_release);
     return {};
   }
 
@@ -111,8 +117,10 @@ std::shared_ptr<const ExternalRows<Params>> external_rows(std::string_view op) {
 }
 
 template <typename Params>
-Status register_kernel(std::string_view op, const ExternalKernel<Params>& kernel) {
+Status register_kernel(std::string_view op, const ExternalKernel<Params>& kernel) try {
   return ExternalRegistry<Params>::get().add(op, kernel);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace linestate

@@ -137,7 +137,7 @@ Status no_kernel(const OpTable<Params>& table, KernelChoice& choice) {
 
 template <typename Params>
 Status run_op(const OpTable<Params>& table, const Params& params, const ExecContext& context,
-              std::string_view kernel) {
+              std::string_view kernel) try {
   LINESTATE_RETURN_IF_ERROR(table.check(params, context));
   KernelChoice choice;
   const SelectedKernel<Params> selected = select_kernel(table, params, context, kernel, choice);
@@ -150,11 +150,13 @@ Status run_op(const OpTable<Params>& table, const Params& params, const ExecCont
   LINESTATE_RETURN_IF_ERROR(check_workspace(context, choice.workspace_bytes));
   count_kernel_use(selected.key(), table.op, selected.name());
   return selected.run(params, context);
+} catch (const std::bad_alloc&) {  // of a message or a refusal: kernels allocate nothing
+  return out_of_memory();
 }
 
 template <typename Params>
 Result<int64_t> op_workspace_bytes(const OpTable<Params>& table, const Params& params,
-                                   const ExecContext& context, std::string_view kernel) {
+                                   const ExecContext& context, std::string_view kernel) try {
   LINESTATE_RETURN_IF_ERROR(table.check(params, context));
   KernelChoice choice;
   const SelectedKernel<Params> selected = select_kernel(table, params, context, kernel, choice);
@@ -164,6 +166,8 @@ Result<int64_t> op_workspace_bytes(const OpTable<Params>& table, const Params& p
     return strict_refusal(choice, selected.fallback_reason);
   }
   return choice.workspace_bytes;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 template <typename Params>

@@ -55,6 +55,7 @@ void count_kernel_use(const void* row, const char* op, const char* kernel) {
   if (use != nullptr) use->calls.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Without memory for the texts the fallback is counted and not logged.
 void count_fallback(const void* row, const char* op, const char* kernel,
                     const std::string& reason) {
   Use* use = find_use(row, op, kernel);
@@ -62,14 +63,17 @@ void count_fallback(const void* row, const char* op, const char* kernel,
   use->fallbacks.fetch_add(1, std::memory_order_relaxed);
   LogCallback log = nullptr;
   void* user = nullptr;
-  const std::string text = concat(op, ": ", kernel, " runs as a fallback, ", reason);
-  {
+  std::string text;
+  try {
+    text = concat(op, ": ", kernel, " runs as a fallback, ", reason);
     const std::lock_guard<std::mutex> lock(g_mutex);
     use->last_reason = reason;
     if (g_logged.insert(text).second) {
       log = g_log;
       user = g_log_user;
     }
+  } catch (const std::bad_alloc&) {
+    return;
   }
   if (log != nullptr) log(text.c_str(), user);
 }

@@ -1,5 +1,6 @@
 #include "linestate/prefix_cache.h"
 
+#include <algorithm>
 #include <list>
 #include <unordered_map>
 #include <utility>
@@ -45,7 +46,7 @@ struct PrefixCache::Impl {
 
   void use(const Entry& entry) { entries.splice(entries.end(), entries, by_slot.at(entry.slot)); }
 
-  int32_t drop(Entries::iterator entry) {
+  int32_t drop(Entries::iterator entry) noexcept {
     const int32_t slot = entry->slot;
     tree.remove(entry->node);
     by_slot.erase(slot);
@@ -53,7 +54,13 @@ struct PrefixCache::Impl {
     return slot;
   }
 
-  void evict(int64_t wanted, std::vector<int32_t>& freed) {
+  /// What evict(wanted) can do at most.
+  int64_t evictable(int64_t wanted) const {
+    return std::clamp<int64_t>(wanted, 0, count() - stats.leased);
+  }
+
+  /// REQUIRES: `freed` has room for evictable(wanted) more.
+  void evict(int64_t wanted, std::vector<int32_t>& freed) noexcept {
     for (auto entry = entries.begin(); wanted > 0 && entry != entries.end();) {
       const auto candidate = entry++;
       if (candidate->leases > 0) continue;
@@ -62,7 +69,24 @@ struct PrefixCache::Impl {
       --wanted;
     }
   }
+
+  void add(std::span<const int64_t> tokens, int64_t position, int32_t slot);
 };
+
+// All or nothing: every part that needs memory is made before the first one is taken in.
+void PrefixCache::Impl::add(std::span<const int64_t> tokens, int64_t position, int32_t slot) {
+  Entries fresh;
+  fresh.push_back({slot, position, 0, nullptr});
+  by_slot.emplace(slot, fresh.begin());
+  try {
+    fresh.front().node = tree.insert(tokens.first(static_cast<size_t>(position)));
+  } catch (...) {
+    by_slot.erase(slot);
+    throw;
+  }
+  fresh.front().node->value = &fresh.front();
+  entries.splice(entries.end(), fresh);
+}
 
 PrefixCache::PrefixCache(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PrefixCache::PrefixCache(PrefixCache&&) noexcept = default;
@@ -94,7 +118,7 @@ void PrefixCache::Lease::release() {
   cache_.reset();
 }
 
-Result<PrefixCache> PrefixCache::create(const PrefixCacheOptions& options) {
+Result<PrefixCache> PrefixCache::create(const PrefixCacheOptions& options) try {
   if (options.block_tokens < 1 || options.block_tokens % kChunkTokens != 0) {
     return invalid_argument("options.block_tokens: expected a positive multiple of ", kChunkTokens,
                             ", got ", options.block_tokens);
@@ -107,6 +131,8 @@ Result<PrefixCache> PrefixCache::create(const PrefixCacheOptions& options) {
                             options.bytes_per_snapshot);
   }
   return PrefixCache(std::make_shared<Impl>(options));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 PrefixCache::Lease PrefixCache::match(std::span<const int64_t> tokens) {
@@ -133,7 +159,7 @@ bool PrefixCache::contains(std::span<const int64_t> tokens, int64_t position) co
 }
 
 Result<PrefixCache::Inserted> PrefixCache::insert(std::span<const int64_t> tokens, int64_t position,
-                                                  int32_t slot) {
+                                                  int32_t slot) try {
   Impl& impl = *impl_;
   if (!impl.on_grid(position)) {
     return invalid_argument("position: expected a positive multiple of block_tokens = ",
@@ -149,6 +175,8 @@ Result<PrefixCache::Inserted> PrefixCache::insert(std::span<const int64_t> token
                             ", the snapshot at position ", impl.by_slot.at(slot)->position);
   }
   Inserted result;
+  const int64_t evicted = impl.evictable(impl.count() + 1 - impl.capacity());
+  result.freed.reserve(static_cast<size_t>(evicted) + 1);
   if (const PrefixTree::Node* known = impl.node_of(tokens, position)) {
     impl.use(*static_cast<const Entry*>(known->value));
     ++impl.stats.duplicates;
@@ -156,28 +184,31 @@ Result<PrefixCache::Inserted> PrefixCache::insert(std::span<const int64_t> token
     result.freed.push_back(slot);
     return result;
   }
-  impl.evict(impl.count() + 1 - impl.capacity(), result.freed);
-  if (impl.count() + 1 > impl.capacity()) {
+  const bool fits = impl.count() - evicted + 1 <= impl.capacity();
+  if (fits) impl.add(tokens, position, slot);  // the latest used: it is not evicted below
+  impl.evict(evicted, result.freed);
+  if (fits) {
+    ++impl.stats.inserted;
+  } else {
     ++impl.stats.rejected;
     result.outcome = InsertOutcome::kNoRoom;
     result.freed.push_back(slot);
-    return result;
   }
-  PrefixTree::Node* node = impl.tree.insert(tokens.first(static_cast<size_t>(position)));
-  impl.entries.push_back({slot, position, 0, node});
-  node->value = &impl.entries.back();
-  impl.by_slot.emplace(slot, std::prev(impl.entries.end()));
-  ++impl.stats.inserted;
   return result;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-std::vector<int32_t> PrefixCache::evict(int64_t count) {
+std::vector<int32_t> PrefixCache::evict(int64_t count) try {
   std::vector<int32_t> freed;
+  freed.reserve(static_cast<size_t>(impl_->evictable(count)));
   impl_->evict(count, freed);
   return freed;
+} catch (const std::bad_alloc&) {
+  return {};
 }
 
-Result<int32_t> PrefixCache::erase(std::span<const int64_t> tokens, int64_t position) {
+Result<int32_t> PrefixCache::erase(std::span<const int64_t> tokens, int64_t position) try {
   const PrefixTree::Node* node = impl_->node_of(tokens, position);
   if (node == nullptr) {
     return Status(StatusCode::kNotFound,
@@ -190,9 +221,11 @@ Result<int32_t> PrefixCache::erase(std::span<const int64_t> tokens, int64_t posi
                          entry.leases, " leases"));
   }
   return impl_->drop(impl_->by_slot.at(entry.slot));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Result<int32_t> PrefixCache::take(Lease& lease) {
+Result<int32_t> PrefixCache::take(Lease& lease) try {
   if (!lease.held()) return invalid_argument("lease: expected one that holds a snapshot");
   if (lease.cache_ != impl_) return invalid_argument("lease: expected one of this cache");
   const auto& entry = *static_cast<const Entry*>(lease.entry_);
@@ -204,17 +237,22 @@ Result<int32_t> PrefixCache::take(Lease& lease) {
   const int32_t slot = entry.slot;
   lease.release();
   return impl_->drop(impl_->by_slot.at(slot));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Result<std::vector<int32_t>> PrefixCache::clear() {
+Result<std::vector<int32_t>> PrefixCache::clear() try {
   if (impl_->stats.leased > 0) {
     return Status(
         StatusCode::kFailedPrecondition,
         concat("prefix cache: expected no leases, ", impl_->stats.leased, " snapshots are held"));
   }
   std::vector<int32_t> freed;
+  freed.reserve(impl_->entries.size());
   while (!impl_->entries.empty()) freed.push_back(impl_->drop(impl_->entries.begin()));
   return freed;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 PrefixCacheStats PrefixCache::stats() const {

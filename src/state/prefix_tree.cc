@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <utility>
 
 namespace linestate {
@@ -13,13 +14,16 @@ int64_t length(const std::vector<int64_t>& tokens) { return static_cast<int64_t>
 int64_t length(Tokens tokens) { return static_cast<int64_t>(tokens.size()); }
 Tokens from(Tokens tokens, int64_t at) { return tokens.subspan(static_cast<size_t>(at)); }
 
-// Destroys a whole family without recursion: a long conversation is a chain of many nodes.
-void destroy(std::vector<std::unique_ptr<PrefixTree::Node>> nodes) {
-  while (!nodes.empty()) {
-    const std::unique_ptr<PrefixTree::Node> node = std::move(nodes.back());
-    nodes.pop_back();
-    for (std::unique_ptr<PrefixTree::Node>& child : node->children) {
-      nodes.push_back(std::move(child));
+// Destroys everything below `root` without recursion, since a long conversation is a chain of many
+// nodes, and without memory: always the last child of the deepest node that still has any.
+void destroy_below(PrefixTree::Node& root) {
+  PrefixTree::Node* node = &root;
+  while (node != &root || !node->children.empty()) {
+    if (!node->children.empty()) {
+      node = node->children.back().get();
+    } else {
+      node = node->parent;
+      node->children.pop_back();
     }
   }
 }
@@ -27,7 +31,7 @@ void destroy(std::vector<std::unique_ptr<PrefixTree::Node>> nodes) {
 }  // namespace
 
 PrefixTree::PrefixTree(int64_t block_tokens) : block_(block_tokens) {}
-PrefixTree::~PrefixTree() { destroy(std::move(root_.children)); }
+PrefixTree::~PrefixTree() { destroy_below(root_); }
 
 PrefixTree::Children::iterator PrefixTree::lower_child(Node* node, Tokens tokens) const {
   const Tokens block = tokens.first(static_cast<size_t>(block_));
@@ -80,56 +84,86 @@ PrefixTree::Node* PrefixTree::find(Tokens tokens) {
   return tokens.empty() && node != &root_ ? node : nullptr;
 }
 
-// Cuts the child's edge after `at` tokens; the new node in the middle.
-PrefixTree::Node* PrefixTree::split(Children::iterator child, int64_t at) {
+// Cuts the child's edge after `at` tokens; `leaf`, when there is one, goes below the new node in
+// the middle. Returns the node of the tokens that led here: the leaf, or the middle. All or
+// nothing.
+PrefixTree::Node* PrefixTree::split(Children::iterator child, int64_t at,
+                                    std::unique_ptr<Node> leaf) {
   auto middle = std::make_unique<Node>();
   Node* lower = child->get();
   middle->edge.assign(lower->edge.begin(), lower->edge.begin() + at);
+  middle->children.reserve(2);
+  // Nothing from here on needs memory.
+  Node* made = leaf != nullptr ? leaf.get() : middle.get();
   lower->edge.erase(lower->edge.begin(), lower->edge.begin() + at);
   middle->parent = lower->parent;
   lower->parent = middle.get();
   std::swap(*child, middle);  // same first block, so the order of the children stays
-  (*child)->children.push_back(std::move(middle));
+  Node* fork = child->get();
+  fork->children.push_back(std::move(middle));
+  if (leaf != nullptr) {
+    leaf->parent = fork;
+    fork->children.insert(lower_child(fork, leaf->edge), std::move(leaf));
+    ++num_nodes_;
+  }
   ++num_nodes_;
-  return child->get();
+  return made;
 }
 
 PrefixTree::Node* PrefixTree::insert(Tokens tokens) {
   Node* node = &root_;
   while (!tokens.empty()) {
     const auto child = lower_child(node, tokens);
-    if (child == node->children.end() || !starts_with_block(**child, tokens)) {
-      auto leaf = std::make_unique<Node>();
-      leaf->edge.assign(tokens.begin(), tokens.end());
-      leaf->parent = node;
-      ++num_nodes_;
-      return node->children.insert(child, std::move(leaf))->get();
+    const bool known = child != node->children.end() && starts_with_block(**child, tokens);
+    const int64_t common = known ? common_tokens(**child, tokens) : 0;
+    const Tokens rest = from(tokens, common);
+    if (known && common == length((*child)->edge)) {
+      node = child->get();
+      tokens = rest;
+      continue;
     }
-    const int64_t common = common_tokens(**child, tokens);
-    node = common == length((*child)->edge) ? child->get() : split(child, common);
-    tokens = from(tokens, common);
+    std::unique_ptr<Node> leaf;
+    if (!rest.empty()) {
+      leaf = std::make_unique<Node>();
+      leaf->edge.assign(rest.begin(), rest.end());
+      leaf->parent = node;
+    }
+    if (known) return split(child, common, std::move(leaf));
+    Node* made = node->children.insert(child, std::move(leaf))->get();
+    ++num_nodes_;
+    return made;
   }
   return node;
 }
 
-// A fork with one way out is no fork: the child takes its place.
-void PrefixTree::join(Node* node) {
+// A fork with one way out is no fork: the child takes its place. Without memory for the longer edge
+// the fork stays, which costs a node and nothing else.
+void PrefixTree::join(Node* node) noexcept {
   if (node == &root_ || node->value != nullptr || node->children.size() != 1) return;
+  Node* only = node->children.front().get();
+  try {
+    only->edge.reserve(only->edge.size() + node->edge.size());
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  const auto place = lower_child(node->parent, node->edge);
   std::unique_ptr<Node> child = std::move(node->children.front());
   child->edge.insert(child->edge.begin(), node->edge.begin(), node->edge.end());
   child->parent = node->parent;
-  const auto place = lower_child(node->parent, node->edge);
   *place = std::move(child);
   --num_nodes_;
 }
 
-void PrefixTree::remove(Node* node) {
+void PrefixTree::remove(Node* node) noexcept {
   node->value = nullptr;
-  if (!node->children.empty()) return join(node);
-  Node* parent = node->parent;
-  parent->children.erase(lower_child(parent, node->edge));
-  --num_nodes_;
-  join(parent);
+  // More than one turn only above a fork that could not be joined.
+  while (node != &root_ && node->value == nullptr && node->children.empty()) {
+    Node* parent = node->parent;
+    parent->children.erase(lower_child(parent, node->edge));
+    --num_nodes_;
+    node = parent;
+  }
+  join(node);
 }
 
 const char* PrefixTree::broken_rule() const {

@@ -1,6 +1,7 @@
 // A radix tree over blocks of tokens with compressed edges. A node stands for the tokens on the way
 // to it; nodes that hold a value are what the tree is for, the others are forks. Apart from the
-// root, every node holds a value or has at least two children.
+// root, every node holds a value or has at least two children; one child when memory ran out as it
+// was to be joined with it.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,11 @@ class PrefixTree {
   /// The node of exactly these tokens, with or without a value; null when there is none.
   Node* find(std::span<const int64_t> tokens);
   /// The node of exactly these tokens, made when missing. The caller sets its value.
-  /// REQUIRES: the size is a positive multiple of block_tokens.
+  /// REQUIRES: the size is a positive multiple of block_tokens. Throws std::bad_alloc, nothing
+  /// done.
   Node* insert(std::span<const int64_t> tokens);
-  /// Takes the value away and with it the nodes that no longer serve.
-  void remove(Node* node);
+  /// Takes the value away and with it the nodes that no longer serve. Needs no memory.
+  void remove(Node* node) noexcept;
 
   /// Nodes below the root.
   int64_t num_nodes() const { return num_nodes_; }
@@ -47,8 +49,8 @@ class PrefixTree {
   Children::iterator lower_child(Node* node, std::span<const int64_t> tokens) const;
   bool starts_with_block(const Node& child, std::span<const int64_t> tokens) const;
   int64_t common_tokens(const Node& child, std::span<const int64_t> tokens) const;
-  Node* split(Children::iterator child, int64_t at);
-  void join(Node* node);
+  Node* split(Children::iterator child, int64_t at, std::unique_ptr<Node> leaf);
+  void join(Node* node) noexcept;
 
   int64_t block_;
   int64_t num_nodes_ = 0;

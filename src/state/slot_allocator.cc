@@ -13,13 +13,18 @@ void SlotAllocator::add_free(int32_t slot) {
 }
 
 void SlotAllocator::collect() {
-  auto pending = [this](const InFlight& item) {
-    if (item.event.done != nullptr && !item.event.done(item.event.handle)) return true;
+  auto passed = [this](const InFlight& item) {
+    if (item.event.done != nullptr && !item.event.done(item.event.handle)) return false;
     add_free(item.slot);
-    return false;
+    return true;
   };
-  in_flight_.erase(std::stable_partition(in_flight_.begin(), in_flight_.end(), pending),
-                   in_flight_.end());
+  in_flight_.erase(std::remove_if(in_flight_.begin(), in_flight_.end(), passed), in_flight_.end());
+}
+
+void SlotAllocator::reserve(size_t slots) {
+  if (slots <= free_.capacity() && slots <= in_flight_.capacity()) return;
+  free_.reserve(std::max(slots, 2 * free_.capacity()));
+  in_flight_.reserve(free_.capacity());
 }
 
 Result<int32_t> SlotAllocator::allocate() {
@@ -36,6 +41,7 @@ Result<int32_t> SlotAllocator::allocate() {
                   concat("state pool: no free slot among ", num_slots_, ", ", in_flight_.size(),
                          " retired and still in flight"));
   }
+  reserve(taken_.size() + 1);
   taken_.push_back(true);
   return static_cast<int32_t>(taken_.size() - 1);
 }

@@ -26,6 +26,8 @@ class SlotAllocator {
   };
   void collect();  // moves slots whose event has passed to the free heap
   void add_free(int32_t slot);
+  // Room for this many slots to come back, so that only allocate() ever needs memory.
+  void reserve(size_t slots);
 
   int64_t num_slots_;
   std::vector<bool> taken_;    // grows with the highest slot ever handed out

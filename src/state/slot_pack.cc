@@ -128,15 +128,17 @@ std::string_view pack_scheme_name(PackScheme scheme) {
   return check_scheme(scheme).ok() ? kNames[static_cast<size_t>(scheme)] : "unknown";
 }
 
-Result<int64_t> slot_pack_bytes(const PoolSpec& spec, PackScheme scheme) {
+Result<int64_t> slot_pack_bytes(const PoolSpec& spec, PackScheme scheme) try {
   LINESTATE_RETURN_IF_ERROR(validate(spec));
   LINESTATE_RETURN_IF_ERROR(check_layer_count(spec));
   LINESTATE_RETURN_IF_ERROR(check_scheme(scheme));
   return static_cast<int64_t>(plan_pack(spec, scheme).header.total_bytes);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position, PackScheme scheme,
-                          std::span<std::byte> out) {
+                          std::span<std::byte> out) try {
   LINESTATE_RETURN_IF_ERROR(check_slot(pool, slot));
   LINESTATE_RETURN_IF_ERROR(check_layer_count(pool.spec()));
   LINESTATE_RETURN_IF_ERROR(check_scheme(scheme));
@@ -146,6 +148,9 @@ Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position,
     return invalid_argument("out: expected at least ", plan.header.total_bytes, " bytes, got ",
                             out.size());
   }
+  ExecContext context;
+  context.num_threads = 1;
+  LINESTATE_RETURN_IF_ERROR(pool.fold(ConstTensorView(&slot, DType::kI32, {1}), context));
   std::memset(out.data(), 0, sizeof(PackHeader));  // no valid header until all is there
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     PackLayer& layer = plan.layers[i];
@@ -168,16 +173,34 @@ Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position,
   std::memcpy(out.data() + sizeof(PackHeader), table.data(), table.size());
   std::memcpy(out.data(), &plan.header, sizeof(PackHeader));
   return static_cast<int64_t>(plan.header.total_bytes);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Result<int64_t> unpack_slot(std::span<const std::byte> buffer, const StatePool& pool, int32_t slot,
-                            const UnpackOptions& options) {
+struct SlotUnpack::Impl {
+  ParsedPack pack;
+  std::span<const std::byte> buffer;
+  const StatePool& pool;
+  int32_t slot;
+};
+
+Result<SlotUnpack> SlotUnpack::check(std::span<const std::byte> buffer, const StatePool& pool,
+                                     int32_t slot, const UnpackOptions& options) try {
   LINESTATE_RETURN_IF_ERROR(check_slot(pool, slot));
-  const Result<ParsedPack> parsed = parse_pack(buffer);
-  if (!parsed.ok()) return parsed.status();
-  const ParsedPack& pack = *parsed;
-  LINESTATE_RETURN_IF_ERROR(check_matches(pack.info, pool.spec(), options));
-  LINESTATE_RETURN_IF_ERROR(check_values(pack, buffer, pool, slot));
+  Result<ParsedPack> pack = parse_pack(buffer);
+  if (!pack.ok()) return pack.status();
+  LINESTATE_RETURN_IF_ERROR(check_matches(pack->info, pool.spec(), options));
+  LINESTATE_RETURN_IF_ERROR(check_values(*pack, buffer, pool, slot));
+  return SlotUnpack(std::make_shared<const Impl>(Impl{*std::move(pack), buffer, pool, slot}));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
+int64_t SlotUnpack::position() const { return impl_->pack.info.position; }
+
+void SlotUnpack::run() const noexcept {
+  const auto& [pack, buffer, pool, slot] = *impl_;
+  if (pool.has_replay()) static_cast<int32_t*>(pool.replay_cursor().data)[slot] = 0;
   const Encoding state{pack.info.spec.state_dtype, pack.info.scheme};
   const Encoding window{pack.info.spec.window_dtype, PackScheme::kExact};
   for (size_t i = 0; i < pack.layers.size(); ++i) {
@@ -188,13 +211,24 @@ Result<int64_t> unpack_slot(std::span<const std::byte> buffer, const StatePool& 
     decode_plane(slot_plane(pool.conv_window(index), slot), window,
                  buffer.data() + pack.layers[i].window_offset);
   }
-  return pack.info.position;
 }
 
-Result<SlotPackInfo> read_slot_pack(std::span<const std::byte> buffer) {
+Result<int64_t> unpack_slot(std::span<const std::byte> buffer, const StatePool& pool, int32_t slot,
+                            const UnpackOptions& options) try {
+  const Result<SlotUnpack> unpack = SlotUnpack::check(buffer, pool, slot, options);
+  if (!unpack.ok()) return unpack.status();
+  unpack->run();
+  return unpack->position();
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
+Result<SlotPackInfo> read_slot_pack(std::span<const std::byte> buffer) try {
   Result<ParsedPack> parsed = parse_pack(buffer);
   if (!parsed.ok()) return parsed.status();
   return std::move(parsed->info);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace linestate

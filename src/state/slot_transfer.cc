@@ -108,7 +108,7 @@ std::string_view transfer_part_name(TransferPart part) {
   return "unknown";
 }
 
-Result<std::vector<TransferDescriptor>> transfer_descriptors(const StatePool& pool) {
+Result<std::vector<TransferDescriptor>> transfer_descriptors(const StatePool& pool) try {
   if (!pool.memory_bound()) {
     return Status(StatusCode::kFailedPrecondition, "pool: expected bound memory, it was released");
   }
@@ -120,9 +120,11 @@ Result<std::vector<TransferDescriptor>> transfer_descriptors(const StatePool& po
     LINESTATE_RETURN_IF_ERROR(add_window(layer, pool.conv_window(i), all));
   }
   return all;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status check_transferable(const TransferDescriptor& a, const TransferDescriptor& b) {
+Status check_transferable(const TransferDescriptor& a, const TransferDescriptor& b) try {
   const struct {
     const char* name;
     int64_t a;
@@ -140,6 +142,8 @@ Status check_transferable(const TransferDescriptor& a, const TransferDescriptor&
     }
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace linestate

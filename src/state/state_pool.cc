@@ -33,18 +33,40 @@ struct StatePool::Impl {
   std::vector<LayerPlanes> layers;
   std::vector<TensorView> planes;
   ReplayRings rings;
+  std::vector<ReplayFoldLayer> fold_layers;  // with rings: what fold() works on
   std::vector<int64_t> snapshot;  // tokens by slot, 0 = none; grows with the highest marked slot
 
   Impl(const PoolSpec& spec_in, int64_t num_slots_in, Device device_in)
       : spec(spec_in), num_slots(num_slots_in), device(device_in), slots(num_slots_in) {}
 
-  void set_layers(std::vector<LayerPlanes> made) {
-    layers = std::move(made);
-    planes.clear();
-    for (const LayerPlanes& layer : layers) {
-      planes.push_back(layer.recurrent);
-      if (layer.conv_window.defined()) planes.push_back(layer.conv_window);
+  // All or nothing: what needs memory comes first.
+  void set_layers(std::vector<LayerPlanes> made, ReplayRings made_rings) {
+    std::vector<TensorView> all;
+    for (const LayerPlanes& layer : made) {
+      all.push_back(layer.recurrent);
+      if (layer.conv_window.defined()) all.push_back(layer.conv_window);
     }
+    std::vector<ReplayFoldLayer> folds;
+    for (size_t i = 0; made_rings.present() && i < made.size(); ++i) {
+      folds.push_back(fold_layer(i, made[i], made_rings));
+    }
+    layers = std::move(made);
+    planes = std::move(all);
+    rings = std::move(made_rings);
+    fold_layers = std::move(folds);
+  }
+
+  ReplayFoldLayer fold_layer(size_t i, const LayerPlanes& layer, const ReplayRings& made) const {
+    ReplayFoldLayer fold;
+    fold.state = layer.recurrent;
+    fold.ring = made.layer(static_cast<int64_t>(i));
+    fold.layer = spec.layers[i].layer_id;
+    if (spec.layers[i].layout == StateLayout::kKV) {
+      const std::vector<float>& slopes = spec.replay.slopes[i];
+      fold.slopes =
+          ConstTensorView(slopes.data(), DType::kF32, {static_cast<int64_t>(slopes.size())});
+    }
+    return fold;
   }
 
   void forget_snapshot(int32_t slot) {
@@ -74,17 +96,11 @@ struct StatePool::Impl {
                            bytes_per_slot(spec), " bytes"));
     }
     std::unique_ptr<void, FreeMemory> held(block);
-    LINESTATE_RETURN_IF_ERROR(allocate_rings());
-    memory = std::move(held);
-    bound = true;
-    set_layers(lay_out(spec, num_slots, block));
-    return {};
-  }
-
-  Status allocate_rings() {
     Result<ReplayRings> made = ReplayRings::create(spec, num_slots);
     if (!made.ok()) return made.status();
-    rings = *std::move(made);
+    set_layers(lay_out(spec, num_slots, block), *std::move(made));
+    memory = std::move(held);
+    bound = true;
     return {};
   }
 };
@@ -94,7 +110,7 @@ StatePool::StatePool(StatePool&&) noexcept = default;
 StatePool& StatePool::operator=(StatePool&&) noexcept = default;
 StatePool::~StatePool() = default;
 
-Result<StatePool> StatePool::create(const PoolSpec& spec, int64_t num_slots, Device device) {
+Result<StatePool> StatePool::create(const PoolSpec& spec, int64_t num_slots, Device device) try {
   LINESTATE_RETURN_IF_ERROR(validate(spec));
   if (num_slots < 1 || num_slots > INT32_MAX) {
     return invalid_argument("num_slots: expected 1 to ", INT32_MAX, ", got ", num_slots);
@@ -112,6 +128,8 @@ Result<StatePool> StatePool::create(const PoolSpec& spec, int64_t num_slots, Dev
   auto impl = std::make_unique<Impl>(spec, num_slots, device);
   LINESTATE_RETURN_IF_ERROR(impl->allocate_memory());
   return StatePool(std::move(impl));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 namespace {
@@ -152,7 +170,7 @@ Status check_adopted(const PoolSpec& spec, size_t index, const AdoptedLayer& lay
 
 }  // namespace
 
-Result<StatePool> StatePool::adopt(const PoolSpec& spec, std::span<const AdoptedLayer> layers) {
+Result<StatePool> StatePool::adopt(const PoolSpec& spec, std::span<const AdoptedLayer> layers) try {
   LINESTATE_RETURN_IF_ERROR(validate(spec));
   if (layers.size() != spec.layers.size()) {
     return invalid_argument("layers: expected ", spec.layers.size(), ", got ", layers.size());
@@ -178,11 +196,14 @@ Result<StatePool> StatePool::adopt(const PoolSpec& spec, std::span<const Adopted
     planes.push_back({layers[i].recurrent, layers[i].conv_window});
   }
   auto impl = std::make_unique<Impl>(spec, num_slots, context.device);
-  LINESTATE_RETURN_IF_ERROR(impl->allocate_rings());
+  Result<ReplayRings> rings = ReplayRings::create(spec, num_slots);
+  if (!rings.ok()) return rings.status();
+  impl->set_layers(std::move(planes), *std::move(rings));
   impl->adopted = true;
   impl->bound = true;
-  impl->set_layers(std::move(planes));
   return StatePool(std::move(impl));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 int64_t StatePool::num_slots() const { return impl_->num_slots; }
@@ -200,53 +221,54 @@ bool StatePool::has_replay() const { return impl_->rings.present(); }
 const ReplayRing& StatePool::replay_ring(int64_t index) const { return impl_->rings.layer(index); }
 TensorView StatePool::replay_cursor() const { return impl_->rings.cursor(); }
 
-Status StatePool::fold(const ConstTensorView& slots, const ExecContext& context) const {
+Status StatePool::fold(const ConstTensorView& slots, const ExecContext& context) const try {
   if (!has_replay()) return {};
-  std::vector<ReplayFoldLayer> layers;
-  for (size_t i = 0; i < impl_->layers.size(); ++i) {
-    ReplayFoldLayer layer;
-    layer.state = impl_->layers[i].recurrent;
-    layer.ring = impl_->rings.layer(static_cast<int64_t>(i));
-    layer.layer = impl_->spec.layers[i].layer_id;
-    if (impl_->spec.layers[i].layout == StateLayout::kKV) {
-      const std::vector<float>& slopes = impl_->spec.replay.slopes[i];
-      layer.slopes =
-          ConstTensorView(slopes.data(), DType::kF32, {static_cast<int64_t>(slopes.size())});
-    }
-    layers.push_back(layer);
-  }
   ReplayFoldParams params;
-  params.layers = layers;
+  params.layers = impl_->fold_layers;
   params.slots = slots;
   params.cursor = replay_cursor();
   return replay_fold(params, context);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 std::span<const TensorView> StatePool::planes() const { return impl_->planes; }
 
-Result<int32_t> StatePool::allocate() { return impl_->slots.allocate(); }
-Status StatePool::free(int32_t slot) { return impl_->retire(slot, {}); }
-Status StatePool::retire(int32_t slot, SlotEvent event) { return impl_->retire(slot, event); }
+Result<int32_t> StatePool::allocate() try {
+  return impl_->slots.allocate();
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+Status StatePool::free(int32_t slot) { return retire(slot, {}); }
+Status StatePool::retire(int32_t slot, SlotEvent event) try {
+  return impl_->retire(slot, event);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
 bool StatePool::allocated(int32_t slot) const { return impl_->slots.allocated(slot); }
 int64_t StatePool::free_slots() const { return impl_->slots.free_slots(); }
 int64_t StatePool::in_flight_slots() const { return impl_->slots.in_flight_slots(); }
 
-Status StatePool::mark_snapshot(int32_t slot, int64_t position) {
+Status StatePool::mark_snapshot(int32_t slot, int64_t position) try {
   LINESTATE_RETURN_IF_ERROR(impl_->check_allocated(slot));
   if (position < 1) return invalid_argument("position: expected >= 1, got ", position);
   const auto at = static_cast<size_t>(slot);
   if (at >= impl_->snapshot.size()) impl_->snapshot.resize(at + 1, 0);
   impl_->snapshot[at] = position;
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status StatePool::clear_snapshot(int32_t slot) {
+Status StatePool::clear_snapshot(int32_t slot) try {
   LINESTATE_RETURN_IF_ERROR(impl_->check_allocated(slot));
   impl_->forget_snapshot(slot);
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Result<int64_t> StatePool::snapshot_position(int32_t slot) const {
+Result<int64_t> StatePool::snapshot_position(int32_t slot) const try {
   if (slot < 0 || slot >= impl_->num_slots) {
     return invalid_argument("slot: expected 0 to ", impl_->num_slots - 1, ", got ", slot);
   }
@@ -257,27 +279,32 @@ Result<int64_t> StatePool::snapshot_position(int32_t slot) const {
                          impl_->slots.allocated(slot) ? ", which has none" : ", which is free"));
   }
   return impl_->snapshot[at];
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status StatePool::release_memory() {
+Status StatePool::release_memory() try {
   if (impl_->adopted || !impl_->bound) {
     return Status(StatusCode::kFailedPrecondition,
                   impl_->adopted ? "release_memory: the memory belongs to the engine"
                                  : "release_memory: already released");
   }
+  impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr), {});
   impl_->memory.reset();
-  impl_->rings = {};
   impl_->bound = false;
   impl_->snapshot.clear();
-  impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr));
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Status StatePool::rebind_memory() {
+Status StatePool::rebind_memory() try {
   if (impl_->bound) {
     return Status(StatusCode::kFailedPrecondition, "rebind_memory: the pool has its memory");
   }
   return impl_->allocate_memory();
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 bool StatePool::memory_bound() const { return impl_->bound; }

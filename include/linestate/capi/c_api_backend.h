@@ -10,6 +10,9 @@
 extern "C" {
 #endif
 
+/* Slots, offsets, starts and valid tokens of the whole batch, as views into the metadata. */
+LS_API ls_status ls_metadata_rows(const ls_metadata* metadata, ls_rows* rows);
+
 /* Records of verification for all layers; one batch in flight at a time. */
 typedef struct ls_records ls_records;
 

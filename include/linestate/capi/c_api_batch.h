@@ -33,6 +33,17 @@ typedef struct ls_snapshot_request {
   int32_t slot;
 } ls_snapshot_request;
 
+/* A slot pack (c_api_cache.h) that comes back into a slot before the batch. */
+typedef struct ls_slot_restore {
+  size_t struct_size;
+  const void* pack;
+  size_t pack_size;
+  int32_t slot;
+  int32_t allow_state_dtype_change;
+  int32_t allow_other_numerics;
+  int32_t reserved; /* zero */
+} ls_slot_restore;
+
 /* Arrays may be null when their count is 0. Nothing is kept after ls_metadata_prepare. */
 typedef struct ls_forward_batch {
   size_t struct_size;
@@ -48,7 +59,9 @@ typedef struct ls_forward_batch {
   size_t num_parents;
   const ls_snapshot_request* snapshots;
   size_t num_snapshots;
-  ls_tensor slot_table; /* not given = ids are pool slots */
+  ls_tensor slot_table;            /* not given = ids are pool slots */
+  const ls_slot_restore* restores; /* after the copies */
+  size_t num_restores;
 } ls_forward_batch;
 
 /* Room of a metadata. */
@@ -85,6 +98,12 @@ typedef struct ls_segment {
   ls_tensor num_valid;
   ls_tensor parent;
   ls_tensor taken;
+  ls_tensor snapshot_row; /* a plan of the segment's rows, see ls_snapshot_plan */
+  ls_tensor snapshot_position;
+  ls_tensor snapshot_slot;
+  ls_tensor snapshot_source; /* slots of the rows in the plan */
+  ls_tensor replay_pending;  /* decode rows of a pool with rings: what replay_step_begin gave */
+  ls_tensor replay_flush;
 } ls_segment;
 
 LS_API ls_status ls_metadata_create(const ls_forward_capacity* capacity, int32_t device_type,

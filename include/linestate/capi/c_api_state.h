@@ -43,7 +43,11 @@ LS_API ls_status ls_model_from_preset(const char* name, int32_t tp_rank, int32_t
 LS_API ls_status ls_model_from_layers(const ls_layer_spec* layers, size_t num_linear_layers,
                                       int32_t num_layers, int32_t tp_rank, int32_t tp_size,
                                       ls_model** out);
+/* A model of the first `count` linear layers of `model`; 0 = all. */
+LS_API ls_status ls_model_limit_layers(const ls_model* model, int64_t count, ls_model** out);
 LS_API void ls_model_destroy(ls_model* model);
+/* All decoder layers, those of other attention too. */
+LS_API ls_status ls_model_num_layers(const ls_model* model, int64_t* count);
 LS_API ls_status ls_model_num_linear_layers(const ls_model* model, int64_t* count);
 /* This rank's part of linear layer `index`. `layer` is sized by the caller. */
 LS_API ls_status ls_model_layer(const ls_model* model, int64_t index, ls_layer_spec* layer);

@@ -108,6 +108,9 @@ LS_API ls_status ls_device_status_reset(ls_device_status* block);
 LS_API ls_status ls_device_status_flags(const ls_device_status* block, uint32_t* flags);
 /* Lowest row that raised `flag`, -1 when none did. */
 LS_API ls_status ls_device_status_row(const ls_device_status* block, uint32_t flag, int32_t* row);
+/* Slot and layer of the first LS_FLAG_STATE_OVERFLOW, -1 when there was none. */
+LS_API ls_status ls_device_status_overflow(const ls_device_status* block, int32_t* slot,
+                                           int32_t* layer);
 /* One line per raised flag; empty when clean. */
 LS_API ls_status ls_device_status_describe(const ls_device_status* block, char* buffer, size_t size,
                                            size_t* needed);
@@ -138,6 +141,8 @@ LS_API void ls_set_log_callback(ls_log_callback callback, void* user);
 LS_API ls_status ls_list_kernels(char* buffer, size_t size, size_t* needed);
 /* device ("cpu", "cuda:0"), threads, memory bytes, features, name */
 LS_API ls_status ls_list_devices(char* buffer, size_t size, size_t* needed);
+/* Why there is no CUDA device; empty when there is one */
+LS_API ls_status ls_cuda_note(char* buffer, size_t size, size_t* needed);
 /* preset name */
 LS_API ls_status ls_list_presets(char* buffer, size_t size, size_t* needed);
 /* operator, kernel, calls, fallbacks, last reason; since start or the last reset */

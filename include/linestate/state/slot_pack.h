@@ -18,8 +18,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "linestate/state_pool.h"
 #include "linestate/status.h"
@@ -43,7 +45,8 @@ std::string_view pack_scheme_name(PackScheme scheme);
 Result<int64_t> slot_pack_bytes(const PoolSpec& spec, PackScheme scheme);
 
 /// Packs `slot`, which holds the state after `position` tokens, into `out`, and returns the bytes
-/// written. The slot is only read. Deterministic: equal slots give equal bytes.
+/// written. The slot is only read, but for pending records of a replay ring, which are folded into
+/// its state first. Deterministic: equal slots give equal bytes.
 /// `out` need not be aligned and may be larger; it must not overlap the pool.
 /// Errors: kInvalidArgument (slot outside [0, P), position < 0, scheme, `out` too small),
 /// kFailedPrecondition (pool memory released; a value that the scheme cannot hold, with its layer:
@@ -62,12 +65,31 @@ struct UnpackOptions {
 
 /// Restores a pack into `slot` and returns the token position it stands for. Bytes of `buffer`
 /// behind the pack are not looked at. Everything is checked, checksums too, before the first write:
-/// on any error the slot is as it was. Other slots are never touched.
+/// on any error the slot is as it was. Other slots are never touched. A replay ring of the slot is
+/// empty afterwards.
 /// Errors: kDataLoss naming the field (damaged, truncated or not a pack), kInvalidArgument naming
 /// what differs from the pool (layers, dtypes) or a bad slot, kFailedPrecondition (numerics
 /// version; pool memory released; a value beyond f16's range for an f16 pool).
 Result<int64_t> unpack_slot(std::span<const std::byte> buffer, const StatePool& pool, int32_t slot,
                             const UnpackOptions& options = {});
+
+/// unpack_slot in two halves, for a caller that checks several packs before it writes any: what
+/// ForwardBatch::pre.restore does.
+class SlotUnpack {
+ public:
+  /// Refuses what unpack_slot refuses. Buffer and pool must outlive run().
+  static Result<SlotUnpack> check(std::span<const std::byte> buffer, const StatePool& pool,
+                                  int32_t slot, const UnpackOptions& options = {});
+  /// Tokens that the pack stands for.
+  int64_t position() const;
+  /// Writes the slot. Needs no memory.
+  void run() const noexcept;
+
+ private:
+  struct Impl;
+  explicit SlotUnpack(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
+};
 
 struct SlotPackInfo {
   int64_t position = 0;

@@ -4,7 +4,7 @@
 namespace linestate {
 
 Result<PackedQkv> split_packed_qkv(const ConstTensorView& packed, int64_t num_heads,
-                                   int64_t num_value_heads, int64_t k_dim, int64_t v_dim) {
+                                   int64_t num_value_heads, int64_t k_dim, int64_t v_dim) try {
   constexpr int64_t kMost = int64_t{1} << 24;  // keeps the products below in range
   for (int64_t size : {num_heads, num_value_heads, k_dim, v_dim}) {
     if (size < 1 || size > kMost) {
@@ -19,6 +19,8 @@ Result<PackedQkv> split_packed_qkv(const ConstTensorView& packed, int64_t num_he
   parts.k = packed.slice(1, key_width, 2 * key_width).split(1, k_dim);
   parts.v = packed.slice(1, 2 * key_width, 2 * key_width + value_width).split(1, v_dim);
   return parts;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace linestate

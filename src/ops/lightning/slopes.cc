@@ -38,7 +38,7 @@ double layer_factor(int64_t layer, int64_t num_layers, SlopeRule rule) {
 }  // namespace
 
 Result<std::vector<float>> lightning_slopes(int64_t num_heads, int64_t layer, int64_t num_layers,
-                                            const TpShard& shard, SlopeRule rule) {
+                                            const TpShard& shard, SlopeRule rule) try {
   const Result<HeadRange> heads = shard.heads(num_heads);
   if (!heads.ok()) return heads.status();
   if (num_layers < 1) return invalid_argument("num_layers: expected at least 1, got ", num_layers);
@@ -52,17 +52,21 @@ Result<std::vector<float>> lightning_slopes(int64_t num_heads, int64_t layer, in
     slopes.push_back(static_cast<float>(base_slope(head, num_heads)) * factor);
   }
   return slopes;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 std::string_view lightning_variant_name(LightningVariant variant) {
   return variant == LightningVariant::kSegLa ? "seg_la" : "minimax";
 }
 
-Result<LightningVariant> parse_lightning_variant(std::string_view name) {
+Result<LightningVariant> parse_lightning_variant(std::string_view name) try {
   for (LightningVariant variant : {LightningVariant::kSegLa, LightningVariant::kMinimax}) {
     if (name == lightning_variant_name(variant)) return variant;
   }
   return invalid_argument("lightning variant: expected one of seg_la, minimax, got ", name);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 float lightning_scale(LightningVariant variant, int64_t head_dim) {
