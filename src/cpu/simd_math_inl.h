@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace linestate {
 namespace HWY_NAMESPACE {
 
-/// e^x within 1 ulp for x <= 88 (above, e^88). Below -87.3, where the result leaves the normal
+/// e^x within 1.1 ulp for x <= 88 (above, e^88). Below -87.3, where the result leaves the normal
 /// range, 0. NaN stays NaN.
 HWY_INLINE Vec vec_exp(Vec x) {
   const Tag d;
