@@ -20,6 +20,7 @@ void print_devices() {
     std::string text = info.name;
     if (info.threads > 0) text += ", " + std::to_string(info.threads) + " threads";
     if (!info.features.empty()) text += ", " + info.features;
+    if (!info.simd.empty()) text += ", cpu kernels run as " + info.simd;
     if (info.memory_bytes > 0) text += ", " + bytes_text(info.memory_bytes);
     std::printf("  %-8s %s\n", device_name(info.device).c_str(), text.c_str());
   }

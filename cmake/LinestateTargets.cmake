@@ -34,6 +34,26 @@ function(linestate_configure_target target)
   endif()
 endfunction()
 
+# linestate_simd: Google Highway, and which of its targets the sources are compiled for. On x86 that
+# is SSE4, AVX2 and AVX3 (AVX-512) above what the compiler's own baseline gives; the others cost
+# compile time and would not be faster here.
+function(linestate_find_highway)
+  find_package(hwy QUIET)
+  if(NOT TARGET hwy::hwy)
+    message(FATAL_ERROR
+      "Google Highway (hwy) not found: install libhwy-dev (tools/setup.sh build does), or set "
+      "hwy_DIR to the folder of hwy-config.cmake.")
+  endif()
+  set(disabled HWY_SSSE3 HWY_AVX3_DL HWY_SVE HWY_SVE2 HWY_SVE_256 HWY_SVE2_128)
+  if(hwy_VERSION VERSION_GREATER_EQUAL 1.1)
+    list(APPEND disabled HWY_AVX3_ZEN4 HWY_AVX3_SPR)
+  endif()
+  list(JOIN disabled "|" disabled)
+  add_library(linestate_simd INTERFACE)
+  target_link_libraries(linestate_simd INTERFACE hwy::hwy)
+  target_compile_definitions(linestate_simd INTERFACE "HWY_DISABLED_TARGETS=(${disabled})")
+endfunction()
+
 # One executable per *_test.cc, named like the file. *_gpu_test.cc need a device: they carry the
 # label "gpu", and builds without CUDA leave them out.
 function(linestate_add_test source)
@@ -52,7 +72,8 @@ function(linestate_add_test source)
   # Half the compile time; what is tested keeps the library's own flags.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_include_directories(${name} PRIVATE src)
-  target_link_libraries(${name} PRIVATE linestate_testing GTest::gtest GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE linestate_testing linestate_simd GTest::gtest
+    GTest::gtest_main)
   if(TARGET linestate_cli)
     target_link_libraries(${name} PRIVATE linestate_cli)
     target_compile_definitions(${name} PRIVATE

@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 mode=${1:-}
 # package and how to tell that it is there without the package manager: a command, or a header.
 build_packages="cmake:cmake g++:g++ ninja-build:ninja python3:python3
-  nlohmann-json3-dev:nlohmann/json.hpp libcli11-dev:CLI/CLI.hpp libgtest-dev:gtest/gtest.h"
+  nlohmann-json3-dev:nlohmann/json.hpp libcli11-dev:CLI/CLI.hpp libgtest-dev:gtest/gtest.h
+  libhwy-dev:hwy/highway.h"
 clang_packages="clang-14:clang++-14 libomp-14-dev:/usr/lib/llvm-14/lib/libomp.so"
 case "$mode" in
   build) wanted="$build_packages" ;;

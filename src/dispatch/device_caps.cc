@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/message.h"
+#include "cpu/simd_target.h"
 #include "cuda/cuda_devices.h"
 #include "linestate/device.h"
 
@@ -33,6 +34,7 @@ DeviceInfo describe_cpu() {
   DeviceInfo cpu;
   cpu.name = "CPU";
   cpu.threads = omp_get_max_threads();
+  cpu.simd = simd_target_name();
   cpu.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   if (cpu.memory_bytes < 0) cpu.memory_bytes = 0;
   std::ifstream file("/proc/cpuinfo");

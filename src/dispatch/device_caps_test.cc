@@ -38,6 +38,18 @@ TEST(DeviceCaps, FeaturesAgreeWithTheCompilersProbe) {
 #endif
 }
 
+TEST(DeviceCaps, SimdTargetIsOneThatTheCpuHas) {
+  const DeviceInfo cpu = list_devices().front();
+  EXPECT_FALSE(cpu.simd.empty());
+#if defined(__x86_64__)
+  // AVX2 with Highway means Haswell: fused multiply-add and half floats too.
+  const bool haswell = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+                       __builtin_cpu_supports("bmi2") != 0;
+  EXPECT_EQ(cpu.simd == "AVX2" || cpu.simd == "AVX3", haswell) << cpu.simd;
+  EXPECT_TRUE(cpu.simd != "AVX3" || cpu.features.find("avx512f") != std::string::npos);
+#endif
+}
+
 TEST(DeviceCaps, NoteSaysWhyThereIsNoGpu) {
   const std::vector<DeviceInfo> devices = list_devices();
   const std::string note = cuda_note();
@@ -56,6 +68,7 @@ TEST(DeviceCaps, EveryFurtherDeviceIsCudaInOrder) {
   for (size_t i = 1; i < devices.size(); ++i) {
     EXPECT_EQ(devices[i].device, (Device{DeviceType::kCuda, static_cast<int32_t>(i) - 1}));
     EXPECT_TRUE(devices[i].features.starts_with("sm_")) << devices[i].features;
+    EXPECT_EQ(devices[i].simd, "");
   }
   EXPECT_EQ(devices.size() > 1, list_cuda_devices().ok());
 }

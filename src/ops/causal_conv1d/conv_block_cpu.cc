@@ -3,54 +3,60 @@
 #include <cmath>
 
 #include "base/int_math.h"
-#include "cpu/avx2.h"
-#include "cpu/lanewise_math.h"
 #include "ops/causal_conv1d/conv_snapshot.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/causal_conv1d/conv_block_cpu.cc"
+#include <hwy/foreach_target.h>
+
+#include "cpu/simd_math_inl.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace linestate {
+namespace HWY_NAMESPACE {
+
+// y = bias + sum_j w[j] * x[j], j upwards, then y * sigmoid(y) when asked. Planes hold whole
+// vectors: what is computed behind n is never stored.
+template <int W, bool kSilu>
+HWY_INLINE void convolve_lanes(const float* const* w, const float* const* x, const float* bias,
+                               int64_t n, float* HWY_RESTRICT y) {
+  for (int64_t c = 0; c < n; c += kVecLanes) {
+    Vec sum = vec_load(bias + c);
+    for (int j = 0; j < W; ++j) sum = hn::MulAdd(vec_load(w[j] + c), vec_load(x[j] + c), sum);
+    vec_store(y + c, kSilu ? hn::Mul(sum, vec_sigmoid(sum)) : sum);
+  }
+}
+
+template <int W>
+HWY_INLINE void convolve_width(const float* const* w, const float* const* x, const float* bias,
+                               bool silu, int64_t n, float* y) {
+  if (silu) return convolve_lanes<W, true>(w, x, bias, n, y);
+  convolve_lanes<W, false>(w, x, bias, n, y);
+}
+
+void convolve(const float* const* w, const float* const* x, const float* bias, int64_t width,
+              bool silu, int64_t n, float* y) {
+  if (width == 4) return convolve_width<4>(w, x, bias, silu, n, y);
+  if (width == 3) return convolve_width<3>(w, x, bias, silu, n, y);
+  convolve_width<2>(w, x, bias, silu, n, y);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(convolve);
+
 namespace {
-
-// y = bias + sum_j w[j] * x[j], j upwards, then y * sigmoid(y) when asked.
-template <int W, bool kSilu>
-LINESTATE_INLINE void convolve_body(const float* const* w, const float* const* x, const float* bias,
-                                    int64_t n, float* __restrict__ y) {
-  for (int64_t c = 0; c < n; ++c) {
-    float sum = bias[c];
-    for (int j = 0; j < W; ++j) sum += w[j][c] * x[j][c];
-    y[c] = kSilu ? sum * lanewise_sigmoid(sum) : sum;
-  }
-}
-
-template <int W, bool kSilu>
-LINESTATE_AVX2 void convolve_avx2(const float* const* w, const float* const* x, const float* bias,
-                                  int64_t n, float* y) {
-  convolve_body<W, kSilu>(w, x, bias, n, y);
-}
-
-template <int W, bool kSilu>
-void convolve(const float* const* w, const float* const* x, const float* bias, int64_t n,
-              float* y) {
-  if (cpu_has_avx2()) {
-    convolve_avx2<W, kSilu>(w, x, bias, n, y);
-  } else {
-    convolve_body<W, kSilu>(w, x, bias, n, y);
-  }
-}
-
-using Convolve = void (*)(const float* const*, const float* const*, const float*, int64_t, float*);
-
-Convolve convolve_of(int64_t width, Activation activation) {
-  const bool silu = activation == Activation::kSilu;
-  if (width == 4) return silu ? convolve<4, true> : convolve<4, false>;
-  if (width == 3) return silu ? convolve<3, true> : convolve<3, false>;
-  return silu ? convolve<2, true> : convolve<2, false>;
-}
 
 // How far f32 may be from the exact result, per channel: W + 1 roundings of the sum, whose partial
 // sums are at most |bias| + sum |w x|, and 4 ulp of SiLU. 2^-20 is 16 half-ulps.
 template <int W>
-LINESTATE_INLINE void margin_body(const float* const* w, const float* const* x, const float* bias,
-                                  int64_t n, float* __restrict__ margin) {
+inline void margin_body(const float* const* w, const float* const* x, const float* bias, int64_t n,
+                        float* __restrict__ margin) {
   for (int64_t c = 0; c < n; ++c) {
     float sum = std::fabs(bias[c]);
     for (int j = 0; j < W; ++j) sum += std::fabs(w[j][c] * x[j][c]);
@@ -73,7 +79,7 @@ float convolve_exactly(int64_t width, Activation activation, const float* const*
 }
 
 // True when every value within `margin` of `y` rounds to the same 16-bit number.
-LINESTATE_INLINE bool rounding_is_certain(DType dtype, float y, float margin) {
+inline bool rounding_is_certain(DType dtype, float y, float margin) {
   if (dtype == DType::kBF16) return f32_to_bf16(y - margin) == f32_to_bf16(y + margin);
   return f32_to_f16(y - margin) == f32_to_f16(y + margin);
 }
@@ -134,7 +140,8 @@ void ConvBlock::convolve_token(int64_t token, int64_t newest) {
     w[j] = weight_[static_cast<size_t>(j)].data();
     in[j] = inputs_[static_cast<size_t>((newest + 1 + j) % width_)].data();
   }
-  convolve_of(width_, params_.activation)(w, in, bias_.data(), n, y_.data());
+  HWY_DYNAMIC_DISPATCH(convolve)
+  (w, in, bias_.data(), width_, params_.activation == Activation::kSilu, n, y_.data());
   const TensorView& out = params_.out;
   if (out.dtype != DType::kF32) round_like_exact(w, in);
   store_run(out.data, out.dtype, offset_of(out, token, channels_.begin), out.stride[1], n,
@@ -202,3 +209,4 @@ void ConvBlock::run_drafts(const RowInfo& row, const ConstTensorView& parent) {
 }
 
 }  // namespace linestate
+#endif

@@ -1,0 +1,70 @@
+// Runs of elements whose dtype is known only at run time. Compiled once per instruction set, see
+// simd_inl.h.
+#if defined(LINESTATE_CPU_SIMD_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LINESTATE_CPU_SIMD_RUN_INL_H_
+#undef LINESTATE_CPU_SIMD_RUN_INL_H_
+#else
+#define LINESTATE_CPU_SIMD_RUN_INL_H_
+#endif
+
+#include "base/element.h"
+#include "cpu/simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace linestate {
+namespace HWY_NAMESPACE {
+
+/// n elements side by side, any n.
+template <typename T>
+HWY_INLINE void simd_widen(const T* in, DType dtype, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + kVecLanes <= n; i += kVecLanes) vec_store(out + i, vec_load(in + i));
+  if (i < n) load_run(in, dtype, i, 1, n - i, out + i);
+}
+
+/// load_run of base/element.h, in vectors where the stride allows.
+HWY_INLINE void simd_load_run(const void* data, DType dtype, int64_t offset, int64_t stride,
+                              int64_t n, float* out) {
+  if (stride != 1) return load_run(data, dtype, offset, stride, n, out);
+  switch (dtype) {
+    case DType::kBF16:
+      return simd_widen(static_cast<const hwy::bfloat16_t*>(data) + offset, dtype, n, out);
+    case DType::kF16:
+      return simd_widen(static_cast<const hwy::float16_t*>(data) + offset, dtype, n, out);
+    default:
+      return load_run(data, dtype, offset, 1, n, out);
+  }
+}
+
+template <typename T>
+HWY_INLINE bool simd_round(T* out, DType dtype, int64_t n, const float* values) {
+  VecMask lost = mask_none();
+  int64_t i = 0;
+  for (; i + kVecLanes <= n; i += kVecLanes) {
+    const Vec x = vec_load(values + i);
+    lost = hn::Or(lost, vec_overflows(out, x));
+    vec_store(out + i, x);
+  }
+  const bool rest = i == n || store_run(out, dtype, i, 1, n - i, values + i);
+  return rest && hn::AllFalse(Tag(), lost);
+}
+
+/// store_run of base/element.h, in vectors where the stride allows.
+HWY_INLINE bool simd_store_run(void* data, DType dtype, int64_t offset, int64_t stride, int64_t n,
+                               const float* values) {
+  if (stride != 1) return store_run(data, dtype, offset, stride, n, values);
+  switch (dtype) {
+    case DType::kBF16:
+      return simd_round(static_cast<hwy::bfloat16_t*>(data) + offset, dtype, n, values);
+    case DType::kF16:
+      return simd_round(static_cast<hwy::float16_t*>(data) + offset, dtype, n, values);
+    default:
+      return store_run(data, dtype, offset, 1, n, values);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
