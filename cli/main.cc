@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "cli/bench.h"
 #include "cli/check_verb.h"
 #include "cli/exit_codes.h"
 #include "cli/explain.h"
@@ -18,6 +19,7 @@
 
 namespace {
 
+using linestate::cli::BenchOptions;
 using linestate::cli::CheckOptions;
 using linestate::cli::ExplainOptions;
 using linestate::cli::ReplayOptions;
@@ -77,6 +79,30 @@ void add_explain_options(CLI::App& verb, ExplainOptions& options) {
   verb.add_option("--kernel", options.kernel, "kernel name, or auto");
 }
 
+void add_bench_options(CLI::App& verb, BenchOptions& options) {
+  verb.add_option("--op", options.ops, "operators or layers, or all; lists with commas")
+      ->delimiter(',');
+  verb.add_option("--model", options.models, "presets that the layers' shapes come from")
+      ->delimiter(',');
+  verb.add_option("--heads", options.heads, "value heads, 0 = the model's")->delimiter(',');
+  verb.add_option("--layout", options.layouts, "prompts: ROWSxTOKENS, mixed or list6")
+      ->delimiter(',');
+  verb.add_option("--batch", options.batches, "rows of decode and verify")->delimiter(',');
+  verb.add_option("--draft", options.draft, "tokens of a verify row");
+  verb.add_option("--io-dtype", options.io_dtype, "bf16, f16 or f32");
+  verb.add_option("--state-dtype", options.state_dtype, "f32, bf16 or f16");
+  verb.add_option("--threads", options.threads, "CPU threads, 0 = all")->delimiter(',');
+  verb.add_option("--kernel", options.kernel, "kernel of every operator, or auto");
+  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--ref", options.ref, "on or off: the ratio to the kernel ref");
+  verb.add_flag("--quick", options.quick, "shorter samples, more noise");
+  verb.add_option("--json", options.json, "file of JSON lines, written at the end");
+  verb.add_option("--compare", options.compare, "two such files instead: BEFORE AFTER")
+      ->expected(2);
+  verb.add_option("--fail-above", options.fail_above,
+                  "with --compare: exit 1 when a row is slower by more percent, beyond noise");
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "Linear-attention serving backends: replay traces, check golden vectors, explain kernels.",
@@ -87,14 +113,18 @@ int run(int argc, char** argv) {
   ReplayOptions replay;
   CheckOptions check;
   ExplainOptions explain;
+  BenchOptions bench;
   CLI::App* replay_verb = app.add_subcommand("replay", "run a request trace through the backends");
   CLI::App* check_verb = app.add_subcommand("check", "golden vectors against the operators here");
   CLI::App* explain_verb =
       app.add_subcommand("explain", "which kernel serves a problem, and why not the others");
+  CLI::App* bench_verb =
+      app.add_subcommand("bench", "time operators and layers against the machine's own limits");
   CLI::App* info_verb = app.add_subcommand("info", "version, build, devices, kernels, models");
   add_replay_options(*replay_verb, replay);
   add_check_options(*check_verb, check);
   add_explain_options(*explain_verb, explain);
+  add_bench_options(*bench_verb, bench);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -104,9 +134,11 @@ int run(int argc, char** argv) {
   replay.max_running_given = replay_verb->count("--max-running") > 0;
   replay.cache_bytes_given = replay_verb->count("--cache-bytes") > 0;
   replay.pool_bytes_given = replay_verb->count("--pool-bytes") > 0;
+  bench.fail_above_given = bench_verb->count("--fail-above") > 0;
   if (replay_verb->parsed()) return linestate::cli::run_replay_verb(replay);
   if (check_verb->parsed()) return linestate::cli::run_check(check);
   if (explain_verb->parsed()) return linestate::cli::run_explain(explain);
+  if (bench_verb->parsed()) return linestate::cli::run_bench_verb(bench);
   if (info_verb->parsed()) return linestate::cli::run_info();
   return linestate::cli::kUsageExitCode;
 }

@@ -220,3 +220,16 @@ const char* build_description() {
 ")
   target_sources(${target} PRIVATE ${file})
 endfunction()
+
+# build_flags() and build_commit() of cli/bench, looked up again at every build.
+function(linestate_write_build_stamp target)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  string(STRIP "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}" flags)
+  set(file ${PROJECT_BINARY_DIR}/generated/build_stamp.cc)
+  add_custom_target(${target}_stamp
+    COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DOUT=${file} "-DFLAGS=${flags}"
+      -P ${PROJECT_SOURCE_DIR}/cmake/BuildStamp.cmake
+    BYPRODUCTS ${file} VERBATIM)
+  target_sources(${target} PRIVATE ${file})
+  add_dependencies(${target} ${target}_stamp)
+endfunction()
