@@ -21,7 +21,7 @@ MODEL ?= tiny
 REPLAY_FLAGS ?= --model $(MODEL) --profile mixed --verify 1.0 --plot replay.svg
 SANITIZERS ?= asan-ubsan tsan
 
-.PHONY: help setup configure build command replay test cuda bench lint tidy format sanitize clean
+.PHONY: help setup configure build command replay test cuda bench package installcheck lint tidy format sanitize clean
 
 help:  ## this list
 	@echo "make TARGET [PRESET=cpu-release|cpu-debug|cuda-sm90a] [JOBS=n]"
@@ -61,6 +61,13 @@ cuda: setup  ## compile and link everything that CUDA is in, without running it
 bench: command
 	@if $(BUILD)/linestate --help | grep -qw bench; then $(BUILD)/linestate bench; \
 	else echo "bench is not in this version" >&2; exit 1; fi
+
+package: build  ## build/packages: a tarball and a Debian package, to install from
+	@cd $(BUILD) && cpack -B ../packages
+
+installcheck: build  ## install to a temporary folder and build the examples against it
+	@tools/setup.sh package
+	@tools/test_install.sh $(PRESET)
 
 lint:  ## formatting, layers, sizes, names, Python and shell
 	@tools/setup.sh lint
