@@ -22,7 +22,7 @@ BENCH_FLAGS ?= --layout 1x1024,mixed
 REPLAY_FLAGS ?= --model $(MODEL) --profile mixed --verify 1.0 --plot replay.svg
 SANITIZERS ?= asan-ubsan tsan
 
-.PHONY: help setup configure build command replay test cuda bench lint tidy format sanitize clean
+.PHONY: help setup configure build command replay test cuda bench package installcheck lint tidy format sanitize clean
 
 help:  ## this list
 	@echo "make TARGET [PRESET=cpu-release|cpu-debug|cuda-sm90a] [JOBS=n]"
@@ -61,6 +61,13 @@ cuda: setup  ## compile and link everything that CUDA is in, without running it
 
 bench: command  ## time operators and layers against this machine's limits (BENCH_FLAGS)
 	$(BUILD)/linestate bench $(BENCH_FLAGS)
+
+package: build  ## build/packages: a tarball and a Debian package, to install from
+	@cd $(BUILD) && cpack -B ../packages
+
+installcheck: build  ## install to a temporary folder and build the examples against it
+	@tools/setup.sh package
+	@tools/test_install.sh $(PRESET)
 
 lint:  ## formatting, layers, sizes, names, Python and shell
 	@tools/setup.sh lint

@@ -217,7 +217,10 @@ TEST(BenchCli, InterruptedLeavesNoFile) {
   const Folder folder;
   std::vector<std::string> args = {"bench", "--model", "tiny",   "--threads",          "1",
                                    "--ref", "off",     "--json", folder.file("x.json")};
-  const Outcome outcome = run(args, SIGINT, 1.5);
+  How how;
+  how.signal = SIGINT;
+  how.seconds_later = 1.5;
+  const Outcome outcome = run(args, how);
   EXPECT_EQ(outcome.code, 130) << outcome.err;
   EXPECT_NE(outcome.err.find("interrupted"), std::string::npos);
   EXPECT_TRUE(folder.files().empty());

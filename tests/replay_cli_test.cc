@@ -29,15 +29,6 @@ std::string mini_trace() {
          request(40, 200, 2, "3");
 }
 
-// "linestate: ..." on one line of stderr, nothing on stdout.
-void expect_error(const Outcome& outcome, int code, const std::string& says) {
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_EQ(outcome.out, "");
-  EXPECT_EQ(outcome.err.rfind("linestate: ", 0), 0u) << outcome.err;
-  EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
-  EXPECT_NE(outcome.err.find(says), std::string::npos) << outcome.err << "wanted: " << says;
-}
-
 TEST(ReplayCli, TableAndVerification) {
   const Folder folder;
   const std::string trace = folder.write("t.jsonl", mini_trace());
