@@ -17,6 +17,13 @@
 #include "linestate/kernel_info.h"
 #include "linestate/status.h"
 
+/// The run function of a row that needs CUDA: null in a build without it.
+#ifdef LINESTATE_CUDA
+#define LINESTATE_CUDA_RUN(function) function
+#else
+#define LINESTATE_CUDA_RUN(function) nullptr
+#endif
+
 namespace linestate {
 
 /// The name that selection goes by: the caller's, else the environment's, else auto.

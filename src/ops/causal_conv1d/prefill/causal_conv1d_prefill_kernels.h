@@ -6,6 +6,7 @@
 
 namespace linestate {
 
+Status causal_conv1d_prefill_cuda(const CausalConv1dParams& params, const ExecContext& context);
 Status causal_conv1d_prefill_cpu(const CausalConv1dParams& params, const ExecContext& context);
 Status causal_conv1d_prefill_ref(const CausalConv1dParams& params, const ExecContext& context);
 

@@ -6,6 +6,7 @@
 
 namespace linestate {
 
+Status causal_conv1d_update_cuda(const CausalConv1dParams& params, const ExecContext& context);
 Status causal_conv1d_update_cpu(const CausalConv1dParams& params, const ExecContext& context);
 Status causal_conv1d_update_ref(const CausalConv1dParams& params, const ExecContext& context);
 

@@ -6,12 +6,16 @@
 
 namespace linestate {
 
+Status kda_prefill_cuda(const KdaParams& params, const ExecContext& context);
 int64_t kda_prefill_cpu_workspace(const KdaParams& params, const ExecContext& context);
 Status kda_prefill_cpu(const KdaParams& params, const ExecContext& context);
 int64_t kda_prefill_ref_workspace(const KdaParams& params, const ExecContext& context);
 Status kda_prefill_ref(const KdaParams& params, const ExecContext& context);
 
 inline constexpr KernelRow<KdaParams> kKdaPrefillRows[] = {
+    {"cuda", DeviceType::kCuda,
+     "token recurrence in f32, state in registers, portable from sm_80; any dtype, any stride",
+     nullptr, nullptr, LINESTATE_CUDA_RUN(kda_prefill_cuda)},
     {"cpu", DeviceType::kCpu, "blocks of 16 tokens in f32; any dtype, any stride, K and V to 256",
      nullptr, kda_prefill_cpu_workspace, kda_prefill_cpu},
     {"ref", DeviceType::kCpu, "scalar float64 recurrence, the oracle", nullptr,
