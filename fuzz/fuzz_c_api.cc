@@ -2,191 +2,12 @@
 // ids and offsets, sensible or hostile, over memory that is NaN wherever nothing was written. The
 // library refuses, or stays within the tensors it was given: whatever strides it accepts, every
 // tensor lies in its own arena, and the bytes around and between its elements keep their values.
-#include <algorithm>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <vector>
+// Then sessions of handles: c_api_session.h.
+#include "fuzz/c_api_arena.h"
+#include "fuzz/c_api_session.h"
 
-#include "linestate/c_api.h"
-
+namespace linestate::fuzzing {
 namespace {
-
-constexpr int64_t kArenaBytes = 1 << 15;
-constexpr unsigned char kCanary = 0xff;  // NaN in every floating dtype, -1 in every integer one
-
-/// Numbers from the input; zeros behind its end.
-class Source {
- public:
-  Source(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  uint8_t byte() { return at_ < size_ ? data_[at_++] : uint8_t{0}; }
-  int64_t below(int64_t bound) { return byte() % bound; }
-  bool rarely() { return byte() > 250; }
-  /// Any 64-bit value, mostly near zero or near the ends.
-  int64_t hostile() {
-    constexpr int64_t kEnds[] = {-1, INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, 1 << 20, 0, 257};
-    const uint8_t pick = byte();
-    return pick < 8 ? kEnds[pick] : static_cast<int8_t>(byte());
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-  size_t at_ = 0;
-};
-
-int64_t bytes_of(int32_t dtype) {
-  constexpr int64_t kBytes[] = {4, 2, 2, 8, 4, 8, 1, 1};
-  return dtype >= 0 && dtype < 8 ? kBytes[dtype] : 8;
-}
-
-/// One tensor's memory. `owned` marks the bytes of its elements.
-struct Arena {
-  std::vector<unsigned char> bytes = std::vector<unsigned char>(kArenaBytes, kCanary);
-  std::vector<unsigned char> before;
-  std::vector<bool> owned = std::vector<bool>(kArenaBytes, false);
-  bool writable = false;
-};
-
-class Fuzz {
- public:
-  explicit Fuzz(Source& source) : in_(source) { arenas_.reserve(32); }
-
-  /// A tensor near the wanted shape whose every element lies in an arena of its own, or one that
-  /// the conversion or the operator must refuse before it touches memory.
-  ls_tensor tensor(bool writable, int32_t dtype, std::initializer_list<int64_t> shape) {
-    Arena& arena = arenas_.emplace_back();
-    arena.writable = writable;
-    ls_tensor view{};
-    view.dtype = in_.rarely() ? static_cast<int32_t>(in_.below(10)) : dtype;
-    view.rank = static_cast<int32_t>(shape.size());
-    std::copy(shape.begin(), shape.end(), view.shape);
-    if (in_.rarely()) view.shape[in_.below(view.rank)] = in_.below(20);
-    set_strides(view);
-    place(view, arena);
-    if (in_.rarely()) spoil(view);
-    return view;
-  }
-
-  ls_tensor floats(bool writable, std::initializer_list<int64_t> shape) {
-    const int32_t dtype = static_cast<int32_t>(in_.below(3));
-    ls_tensor view = tensor(writable, in_.rarely() ? dtype : float_dtype_, shape);
-    if (!writable) fill(view, [this](int32_t) { return in_.byte() % 16 * 0x08; });
-    return view;
-  }
-
-  /// Ids that are mostly what `value(i)` says.
-  template <typename Value>
-  ls_tensor ids(int64_t count, const Value& value) {
-    const int32_t dtype = in_.byte() % 2 == 0 ? LS_I32 : LS_I64;
-    ls_tensor view = tensor(false, dtype, {count});
-    const bool sound = view.rank == 1 && view.dtype == dtype && view.data != nullptr &&
-                       view.shape[0] <= 64 && view.stride[0] > -64 && view.stride[0] < 64;
-    for (int64_t i = 0; sound && i < view.shape[0]; ++i) {
-      const int64_t id = in_.rarely() ? in_.hostile() : value(i);
-      const auto narrow = static_cast<int32_t>(id);
-      char* at = static_cast<char*>(view.data) + i * view.stride[0] * bytes_of(dtype);
-      std::memcpy(at, dtype == LS_I32 ? static_cast<const void*>(&narrow) : &id,
-                  static_cast<size_t>(bytes_of(dtype)));
-    }
-    return view;
-  }
-
-  void use_dtype(int32_t dtype) { float_dtype_ = dtype; }
-
-  void snapshot_arenas() {
-    for (Arena& arena : arenas_) arena.before = arena.bytes;
-  }
-
-  /// Inputs keep every byte; outputs keep those between and around their elements.
-  void check_arenas() const {
-    for (const Arena& arena : arenas_) {
-      for (size_t i = 0; i < arena.bytes.size(); ++i) {
-        const bool may_change = arena.writable && arena.owned[i];
-        if (!may_change && arena.bytes[i] != arena.before[i]) std::abort();
-      }
-    }
-  }
-
- private:
-  void set_strides(ls_tensor& view) {
-    int64_t stride = 1 + (in_.byte() > 200 ? in_.below(3) : 0);
-    for (int32_t dim = view.rank - 1; dim >= 0; --dim) {
-      view.stride[dim] = stride;
-      stride =
-          stride * std::max<int64_t>(view.shape[dim], 1) + (in_.byte() > 200 ? in_.below(5) : 0);
-      if (in_.rarely()) view.stride[dim] = in_.hostile() % 4096;  // 0, negative, overlapping
-    }
-  }
-
-  // First and last element inside the arena, with canaries on both sides; elements marked.
-  void place(ls_tensor& view, Arena& arena) {
-    int64_t low = 0, high = 0, count = 1;
-    for (int32_t dim = 0; dim < view.rank; ++dim) {
-      count *= view.shape[dim];
-      const int64_t reach = (view.shape[dim] - 1) * view.stride[dim];
-      (reach < 0 ? low : high) += view.shape[dim] > 0 ? reach : 0;
-    }
-    const int64_t size = bytes_of(view.dtype);
-    constexpr int64_t kMargin = 64;
-    if ((high - low + 1) * size > kArenaBytes - 2 * kMargin) {
-      view.shape[0] = 0;  // does not fit: an empty tensor, whose memory must not be touched
-      count = 0;
-      low = 0;
-    }
-    view.data = arena.bytes.data() + kMargin - low * size;
-    for (int64_t i = 0; i < count; ++i) mark(view, arena, i, size);
-  }
-
-  void mark(const ls_tensor& view, Arena& arena, int64_t element, int64_t size) {
-    int64_t offset = 0;
-    for (int32_t dim = view.rank - 1; dim >= 0; --dim) {
-      offset += element % view.shape[dim] * view.stride[dim];
-      element /= view.shape[dim];
-    }
-    const int64_t at = static_cast<unsigned char*>(view.data) - arena.bytes.data() + offset * size;
-    for (int64_t i = 0; i < size; ++i) arena.owned[static_cast<size_t>(at + i)] = true;
-  }
-
-  template <typename Value>
-  void fill(const ls_tensor& view, const Value& value) {
-    if (view.data == nullptr || view.rank < 1 || view.rank > LS_MAX_RANK) return;
-    Arena& arena = arenas_.back();
-    const auto high = static_cast<unsigned char>(value(0));
-    for (size_t i = 0; i < arena.bytes.size(); ++i) {
-      // Small finite numbers in every floating dtype: exponents stay low.
-      if (arena.owned[i]) arena.bytes[i] = static_cast<unsigned char>((i % 2 == 1) ? 0x3c : high);
-    }
-  }
-
-  // Must be refused whatever the operator: nothing here may be followed to memory.
-  void spoil(ls_tensor& view) {
-    switch (in_.below(6)) {
-      case 0:
-        view.rank = static_cast<int32_t>(in_.hostile() | 8);
-        break;
-      case 1:
-        view.dtype = static_cast<int32_t>(in_.hostile() | 8);
-        break;
-      case 2:
-        view.device_type = 1 + static_cast<int32_t>(in_.below(9));
-        break;
-      case 3:
-        view.shape[0] = -1 - in_.below(100);
-        break;
-      case 4:
-        view.stride[0] = INT64_MIN + in_.below(100);
-        break;
-      default:
-        view = ls_tensor{};
-        break;  // not given
-    }
-  }
-
-  Source& in_;
-  std::vector<Arena> arenas_;
-  int32_t float_dtype_ = LS_F32;
-};
 
 /// The shape of one call.
 struct Sizes {
@@ -214,6 +35,17 @@ ls_rows make_rows(Fuzz& fuzz, Source& in, const Sizes& s) {
   rows.start = fuzz.ids(s.rows, [&](int64_t) { return in.below(3); });
   if (in.byte() % 4 == 0) rows.num_valid = fuzz.ids(s.rows, [&](int64_t) { return in.below(3); });
   return rows;
+}
+
+/// Mostly what the rows reach; destinations mostly behind their slots.
+ls_snapshot_plan make_plan(Fuzz& fuzz, Source& in, const Sizes& s) {
+  ls_snapshot_plan plan;
+  LS_INIT(&plan);
+  const int64_t count = in.below(4);
+  plan.row = fuzz.ids(count, [&](int64_t) { return in.below(s.rows); });
+  plan.position = fuzz.ids(count, [&](int64_t) { return 1 + in.below(6); });
+  plan.slot = fuzz.ids(count, [&](int64_t m) { return s.slots - 1 - m; });
+  return plan;
 }
 
 ls_kda_params make_kda(Fuzz& fuzz, Source& in, const Sizes& s, int64_t tokens) {
@@ -318,18 +150,23 @@ void call_lightning(Fuzz& fuzz, Source& in, const Sizes& s, int64_t op) {
   call(fuzz, in, verify, ls_lightning_verify_workspace_bytes, ls_lightning_verify);
 }
 
-void call_conv(Fuzz& fuzz, Source& in, const Sizes& s, int64_t op) {
-  ls_rows rows = make_rows(fuzz, in, s);
+ls_causal_conv1d_params make_conv(Fuzz& fuzz, Source& in, const Sizes& s, int64_t tokens,
+                                  const ls_rows& rows) {
   ls_causal_conv1d_params p;
   LS_INIT(&p);
   const int64_t width = 2 + in.below(3);
-  const int64_t tokens = op == 1 ? s.rows : s.tokens();
   p.rows = &rows;
   p.x = fuzz.floats(false, {tokens, s.dim});
   p.weight = fuzz.floats(false, {s.dim, width});
   p.window = fuzz.floats(true, {s.slots, s.dim, width - 1});
   p.out = fuzz.floats(true, {tokens, s.dim});
   p.activation = static_cast<int32_t>(in.below(2));
+  return p;
+}
+
+void call_conv(Fuzz& fuzz, Source& in, const Sizes& s, int64_t op) {
+  const ls_rows rows = make_rows(fuzz, in, s);
+  const ls_causal_conv1d_params p = make_conv(fuzz, in, s, op == 1 ? s.rows : s.tokens(), rows);
   if (op == 1) {
     return call(fuzz, in, p, ls_causal_conv1d_update_workspace_bytes, ls_causal_conv1d_update);
   }
@@ -386,15 +223,221 @@ void call_tree(Fuzz& fuzz, Source& in, const Sizes& s) {
   call(fuzz, in, p, ls_tree_from_links_workspace_bytes, ls_tree_from_links);
 }
 
+void call_lightning_commit(Fuzz& fuzz, Source& in, const Sizes& s) {
+  const ls_rows rows = make_rows(fuzz, in, s);
+  const ls_snapshot_plan plan = make_plan(fuzz, in, s);
+  const ls_lightning_params base = make_lightning(fuzz, s, s.tokens());
+  ls_lightning_record record;
+  LS_INIT(&record);
+  record.k = fuzz.tensor(false, base.k.dtype, {s.tokens(), s.heads, s.dim});
+  record.v = fuzz.tensor(false, base.v.dtype, {s.tokens(), s.heads, s.dim});
+  ls_lightning_commit_params p;
+  LS_INIT(&p);
+  p.rows = &rows;
+  p.record = &record;
+  if (in.byte() % 2 == 0) {
+    p.snapshots = &plan;
+    p.taken = fuzz.tensor(true, LS_U8, {plan.row.shape[0]});
+  }
+  if (in.byte() % 2 == 0) {
+    p.parent = fuzz.ids(s.tokens(), [&](int64_t i) { return in.below(i + 1) - 1; });
+  }
+  p.accepted_node = fuzz.ids(s.rows, [&](int64_t) { return in.below(4) - 1; });
+  p.slopes = base.slopes;
+  p.state = base.state;
+  call(fuzz, in, p, ls_lightning_commit_workspace_bytes, ls_lightning_commit);
+}
+
+void call_conv_verify(Fuzz& fuzz, Source& in, const Sizes& s) {
+  const ls_rows rows = make_rows(fuzz, in, s);
+  const ls_causal_conv1d_params conv = make_conv(fuzz, in, s, s.tokens(), rows);
+  ls_causal_conv1d_verify_params p;
+  LS_INIT(&p);
+  p.conv = &conv;
+  if (in.byte() % 2 == 0) {
+    p.parent = fuzz.ids(s.tokens(), [&](int64_t i) { return in.below(i + 1) - 1; });
+  }
+  call(fuzz, in, p, ls_causal_conv1d_verify_workspace_bytes, ls_causal_conv1d_verify);
+}
+
+void call_sum_sq(Fuzz& fuzz, Source& in, const Sizes& s) {
+  ls_rms_sum_sq_params p;
+  LS_INIT(&p);
+  p.x = fuzz.floats(false, {s.rows, s.dim});
+  p.sum_sq = fuzz.tensor(true, LS_F32, {s.rows, in.rarely() ? in.hostile() & 31 : 1 + in.below(2)});
+  call(fuzz, in, p, ls_rms_sum_sq_workspace_bytes, ls_rms_sum_sq);
+}
+
+ls_replay_ring make_ring(Fuzz& fuzz, Source& in, const Sizes& s, int64_t entries, bool gamma) {
+  const int32_t dtype = in.byte() % 2 == 0 ? LS_F32 : LS_F16;
+  ls_replay_ring ring;
+  LS_INIT(&ring);
+  ring.keys = fuzz.tensor(true, dtype, {s.slots, s.value_heads(), entries, s.dim});
+  ring.values = fuzz.tensor(true, dtype, {s.slots, s.value_heads(), entries, s.dim});
+  if (gamma) ring.gamma = fuzz.tensor(true, LS_F32, {s.slots, s.value_heads(), s.dim});
+  return ring;
+}
+
+void call_step_begin(Fuzz& fuzz, Source& in, const Sizes& s) {
+  const ls_rows rows = make_rows(fuzz, in, s);
+  ls_replay_step_params p;
+  LS_INIT(&p);
+  p.rows = &rows;
+  p.ring_length = in.rarely() ? in.hostile() : 1 + in.below(5);
+  const int64_t ring = std::max<int64_t>(p.ring_length, 1);
+  p.cursor = fuzz.ids_of(LS_I32, true, s.slots, [&](int64_t) { return in.byte() % ring; });
+  p.pending = fuzz.tensor(true, LS_I32, {s.rows});
+  p.flush = fuzz.tensor(true, LS_U8, {s.rows});
+  if (in.byte() % 2 == 0) {
+    p.force_flush = fuzz.ids_of(LS_U8, false, s.rows, [&](int64_t) { return in.below(2); });
+  }
+  call(fuzz, in, p, ls_replay_step_begin_workspace_bytes, ls_replay_step_begin);
+}
+
+void call_replay(Fuzz& fuzz, Source& in, Sizes s, bool kda) {
+  if (!kda) s.groups = 1;
+  const int64_t entries = in.below(4);
+  const ls_rows rows = make_rows(fuzz, in, s);
+  const ls_replay_ring ring = make_ring(fuzz, in, s, entries, kda);
+  const ls_tensor pending =
+      fuzz.ids_of(LS_I32, false, s.rows, [&](int64_t) { return in.below(entries + 1); });
+  const ls_tensor flush =
+      fuzz.ids_of(LS_U8, false, s.rows, [&](int64_t) { return in.below(2) + (entries == 0); });
+  if (kda) {
+    ls_kda_params base = make_kda(fuzz, in, s, s.rows);
+    base.rows = &rows;
+    const ls_kda_replay_params p{sizeof(p), &base, &ring, pending, flush};
+    return call(fuzz, in, p, ls_kda_decode_replay_workspace_bytes, ls_kda_decode_replay);
+  }
+  ls_lightning_params base = make_lightning(fuzz, s, s.rows);
+  base.rows = &rows;
+  const ls_lightning_replay_params p{sizeof(p), &base, &ring, pending, flush};
+  call(fuzz, in, p, ls_lightning_decode_replay_workspace_bytes, ls_lightning_decode_replay);
+}
+
+void call_fold(Fuzz& fuzz, Source& in, const Sizes& s) {
+  const int64_t entries = in.below(4);
+  Sizes square = s;
+  square.groups = 1;
+  const ls_replay_ring rings[] = {make_ring(fuzz, in, s, entries, true),
+                                  make_ring(fuzz, in, square, entries, false)};
+  ls_replay_fold_layer layers[2];
+  for (int i = 0; i < 2; ++i) {
+    const int64_t heads = i == 0 ? s.value_heads() : s.heads;
+    LS_INIT(&layers[i]);
+    layers[i].ring = &rings[i];
+    layers[i].state = fuzz.floats(true, {s.slots, heads, s.dim, s.dim});
+    if (i == 1) layers[i].slopes = fuzz.tensor(false, LS_F32, {s.heads});
+  }
+  ls_replay_fold_params p;
+  LS_INIT(&p);
+  p.layers = layers;
+  p.num_layers = static_cast<size_t>(1 + in.below(2));
+  p.slots = fuzz.ids(s.rows, [&](int64_t i) { return i + in.below(2) - 1; });
+  p.cursor = fuzz.ids_of(LS_I32, true, s.slots, [&](int64_t) { return in.below(entries + 1); });
+  call(fuzz, in, p, ls_replay_fold_workspace_bytes, ls_replay_fold);
+}
+
+void call_with_snapshots(Fuzz& fuzz, Source& in, const Sizes& s, int64_t op) {
+  const bool decode = in.byte() % 2 == 0;
+  const int64_t tokens = decode ? s.rows : s.tokens();
+  const ls_rows rows = make_rows(fuzz, in, s);
+  const ls_snapshot_plan plan = make_plan(fuzz, in, s);
+  if (op == 0) {
+    ls_kda_params p = make_kda(fuzz, in, s, tokens);
+    p.rows = &rows;
+    p.snapshots = &plan;
+    if (decode) return call(fuzz, in, p, ls_kda_decode_workspace_bytes, ls_kda_decode);
+    return call(fuzz, in, p, ls_kda_prefill_workspace_bytes, ls_kda_prefill);
+  }
+  if (op == 1) {
+    ls_lightning_params p = make_lightning(fuzz, s, tokens);
+    p.rows = &rows;
+    p.snapshots = &plan;
+    if (decode) return call(fuzz, in, p, ls_lightning_decode_workspace_bytes, ls_lightning_decode);
+    return call(fuzz, in, p, ls_lightning_prefill_workspace_bytes, ls_lightning_prefill);
+  }
+  ls_causal_conv1d_params p = make_conv(fuzz, in, s, tokens, rows);
+  p.snapshots = &plan;
+  if (decode) {
+    return call(fuzz, in, p, ls_causal_conv1d_update_workspace_bytes, ls_causal_conv1d_update);
+  }
+  call(fuzz, in, p, ls_causal_conv1d_prefill_workspace_bytes, ls_causal_conv1d_prefill);
+}
+
+void call_whole_kda_commit(Fuzz& fuzz, Source& in, const Sizes& s) {
+  const ls_rows rows = make_rows(fuzz, in, s);
+  const ls_snapshot_plan plan = make_plan(fuzz, in, s);
+  const int64_t tokens = s.tokens();
+  ls_kda_record record;
+  LS_INIT(&record);
+  record.u = fuzz.tensor(false, LS_F32, {tokens, s.value_heads(), s.dim});
+  record.k = fuzz.floats(false, {tokens, s.heads, s.dim});
+  record.k_inverse_norm = fuzz.tensor(false, LS_F32, {tokens, s.heads});
+  record.alpha = fuzz.tensor(false, LS_F32, {tokens, s.value_heads(), s.dim});
+  ls_kda_commit_params p;
+  LS_INIT(&p);
+  p.rows = &rows;
+  p.record = &record;
+  p.snapshots = &plan;
+  p.taken = fuzz.tensor(true, LS_U8, {plan.row.shape[0]});
+  const int64_t channels = 1 + in.below(40);
+  p.conv_x = fuzz.floats(false, {tokens, channels});
+  p.window = fuzz.floats(true, {s.slots, channels, 1 + in.below(3)});
+  p.state = fuzz.floats(true, {s.slots, s.value_heads(), s.dim, s.dim});
+  p.accepted_node = fuzz.ids(s.rows, [&](int64_t) { return in.below(4) - 1; });
+  if (in.byte() % 2 == 0) {
+    p.parent = fuzz.ids(tokens, [&](int64_t i) { return in.below(i + 1) - 1; });
+  }
+  call(fuzz, in, p, ls_kda_commit_workspace_bytes, ls_kda_commit);
+}
+
+/// What first bytes from 240 on stand for; all below are the operators above.
+void call_more(Fuzz& fuzz, Source& in, const Sizes& s, int64_t op) {
+  switch (op) {
+    case 0:
+      return call_conv_verify(fuzz, in, s);
+    case 1:
+      return call_lightning_commit(fuzz, in, s);
+    case 2:
+      return call_sum_sq(fuzz, in, s);
+    case 3:
+      return call_step_begin(fuzz, in, s);
+    case 4:
+    case 5:
+      return call_replay(fuzz, in, s, op == 4);
+    case 6:
+      return call_fold(fuzz, in, s);
+    case 7:
+    case 8:
+    case 9:
+      return call_with_snapshots(fuzz, in, s, op - 7);
+    default:
+      return call_whole_kda_commit(fuzz, in, s);
+  }
+}
+
+constexpr int64_t kFirstMore = 240;
+constexpr int64_t kFirstSession = kFirstMore + 11;
+
 }  // namespace
+}  // namespace linestate::fuzzing
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace linestate::fuzzing;  // NOLINT
   Source in(data, size);
-  const int64_t op = in.below(14);
+  const int64_t pick = in.byte();
+  if (pick >= kFirstSession) {
+    run_session(in);
+    return 0;
+  }
+  const int64_t op = pick % 14;
   const Sizes sizes(in);
   Fuzz fuzz(in);
   fuzz.use_dtype(static_cast<int32_t>(in.below(3)));
-  if (op < 4) {
+  if (pick >= kFirstMore) {
+    call_more(fuzz, in, sizes, pick - kFirstMore);
+  } else if (op < 4) {
     call_kda(fuzz, in, sizes, op);
   } else if (op < 7) {
     call_lightning(fuzz, in, sizes, op - 4);

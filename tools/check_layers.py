@@ -34,7 +34,7 @@ OUTER = {
     "plugins": {"plugins"},
     "bench": {"bench", "testing"},
     "examples": {"examples"},
-    "fuzz": {"fuzz", "testing", "state"},
+    "fuzz": {"fuzz", "testing", "state", "cli"},
 }
 # Families of src/ops that every other one may include.
 SHARED_FAMILIES = {"common", "draft_tree"}

@@ -137,7 +137,7 @@ void add_verification(const ReplaySettings& settings, const ReplayResult& result
     table.row("worst output error", error_text(verify.output));
     table.row("worst state error", error_text(verify.state));
     if (verify.free_state.request >= 0) {
-      table.row("distance to a free f32 run",
+      table.row("distance to a free run",
                 format("state %.3e, output %.3e (not judged)", verify.free_state.error,
                        verify.free_output.error));
     }

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <climits>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -186,6 +187,164 @@ TEST_F(ForwardMetadataTest, DeferredWorkClearsThenCopiesAllLayersOnce) {
       EXPECT_EQ(testing::bit_difference(slot(s), old.slice(0, s, s + 1)), "") << i << ", " << s;
     }
   }
+}
+
+class RestoreTest : public ForwardMetadataTest {
+ protected:
+  /// Slot 7 as it is now, as the state after `position` tokens.
+  std::vector<std::byte> cold(int64_t position, PackScheme scheme = PackScheme::kExact) const {
+    std::vector<std::byte> pack(static_cast<size_t>(*slot_pack_bytes(pool_.spec(), scheme)));
+    EXPECT_TRUE(pack_slot(pool_, 7, position, scheme, pack).ok());
+    return pack;
+  }
+
+  Status restore(const std::vector<Row>& rows, const std::vector<DeferredSlotWork::Restore>& all,
+                 DeferredSlotWork pre = {}) {
+    pre.restore = all;
+    return prepare(rows, std::move(pre));
+  }
+
+  void expect_slot(int64_t slot, const std::vector<HostTensor>& source, int64_t source_slot) {
+    for (size_t i = 0; i < source.size(); ++i) {
+      EXPECT_EQ(testing::bit_difference(pool_.planes()[i].slice(0, slot, slot + 1),
+                                        source[i].view().slice(0, source_slot, source_slot + 1)),
+                "")
+          << "plane " << i;
+    }
+  }
+};
+
+// Clears, copies and restores of one batch, each once, all layers; other slots keep every bit.
+TEST_F(RestoreTest, AColdSlotComesBackBeforeTheBatch) {
+  const std::vector<std::byte> pack = cold(64);
+  const std::vector<HostTensor> warm = pool_copy();
+  for (const TensorView& plane : pool_.planes()) testing::fill_normal(plane, 99);
+  const std::vector<HostTensor> before = pool_copy();
+  ASSERT_TRUE(restore({extend(2, 64, 5), extend(3, 0, 2)}, {{pack, 2, {}}, {pack, 6, {}}},
+                      {{2, 4}, {{0, 1}}})
+                  .ok());
+  expect_slot(2, warm, 7);
+  expect_slot(6, warm, 7);
+  expect_slot(1, before, 0);
+  for (const TensorView& plane : pool_.planes()) {
+    EXPECT_EQ(testing::nonzero(plane.slice(0, 4, 5)), "");
+  }
+  for (const int64_t slot : {0, 3, 5, 7}) expect_slot(slot, before, slot);
+}
+
+TEST_F(RestoreTest, IsDoneOnceAndThePackMayGo) {
+  {
+    const std::vector<std::byte> pack = cold(64);
+    ASSERT_TRUE(restore({extend(2, 64, 5)}, {{pack, 2, {}}}).ok());
+  }
+  for (const TensorView& plane : pool_.planes()) testing::fill_normal(plane, 5);
+  const std::vector<HostTensor> before = pool_copy();
+  ASSERT_TRUE(prepare({extend(2, 69, 5)}).ok());
+  for (int64_t slot = 0; slot < 8; ++slot) expect_slot(slot, before, slot);
+}
+
+// A resumed prefill goes on from the restored state as it does from the one that never left.
+TEST_F(RestoreTest, LossyPacksAndVirtualSlots) {
+  const std::vector<std::byte> pack = cold(64, PackScheme::kInt8);
+  ASSERT_TRUE(unpack_slot(pack, pool_, 0).ok());
+  const std::vector<HostTensor> want = pool_copy();
+  const HostTensor table = testing::i32_tensor({5, 4, 3});
+  ForwardBatch batch;
+  const std::vector<Row> rows = {extend(2, 64, 1)};
+  batch.rows = rows;
+  batch.slot_table = table.view();
+  batch.pre.restore.push_back({pack, 2, {}});
+  ASSERT_TRUE(metadata_.prepare(batch, pool_, {}).ok());
+  expect_slot(3, want, 0);
+}
+
+TEST_F(RestoreTest, RefusesByIndexAndChangesNothing) {
+  ASSERT_TRUE(prepare({decode(3)}).ok());
+  const std::vector<std::byte> pack = cold(64);
+  std::vector<std::byte> damaged = pack;
+  damaged[damaged.size() / 2] ^= std::byte{1};
+  PoolSpec other = spec();
+  other.layers[0].heads = 4;
+  other.layers[0].conv_channels = 96;
+  const StatePool stranger = *StatePool::create(other, 1);
+  std::vector<std::byte> foreign(static_cast<size_t>(*slot_pack_bytes(other, PackScheme::kExact)));
+  for (const TensorView& plane : stranger.planes()) testing::fill_constant(plane, 0.0);
+  ASSERT_TRUE(pack_slot(stranger, 0, 64, PackScheme::kExact, foreign).ok());
+  const std::vector<HostTensor> before = pool_copy();
+  struct Case {
+    std::vector<Row> rows;
+    std::vector<DeferredSlotWork::Restore> all;
+    DeferredSlotWork pre;
+    StatusCode code;
+    const char* text;
+  };
+  const StatusCode bad = StatusCode::kInvalidArgument;
+  const std::vector<Row> one = {extend(0, 64, 2)};
+  Row verify = extend(0, 64, 2);
+  verify.kind = RowKind::kVerify;
+  const std::vector<Case> cases = {
+      {{}, {{pack, 0, {}}}, {}, bad, "pre: expected no slot work in a batch without extend rows"},
+      {{decode(0)}, {{pack, 0, {}}}, {}, bad, "0 clears, 0 copies and 1 restores"},
+      {{verify}, {{pack, 0, {}}}, {}, bad, "without extend rows"},
+      {{pad(2)}, {{pack, 0, {}}}, {}, bad, "without extend rows"},
+      {one, {{pack, 8, {}}}, {}, bad, "pre.restore.slot[0]: expected a slot from 0 to 7, got 8"},
+      {one, {{pack, 1, {}}, {pack, -1, {}}}, {}, bad, "pre.restore.slot[1]"},
+      {one, {{pack, 1, {}}, {pack, 1, {}}}, {}, bad, "pre.restore[1].slot: expected distinct"},
+      {one, {{pack, 1, {}}}, {{}, {{2, 1}}}, bad, "pre.restore[0].slot: expected no slot of pre.c"},
+      {one, {{pack, 1, {}}}, {{}, {{1, 2}}}, bad, "pre.restore[0].slot: expected no slot of pre.c"},
+      {{extend(0, 63, 2)}, {{pack, 0, {}}}, {}, bad, "pre.restore[0]: pack.position: expected 63"},
+      {{extend(1, 0, 2), decode(0, 64)}, {{pack, 0, {}}}, {}, bad, "a row of kind decode"},
+      {one,
+       {{pack, 0, {}}, {damaged, 1, {}}},
+       {{2}, {{3, 4}}},
+       StatusCode::kDataLoss,
+       "pre.restore[1]: slot pack"},
+      {one, {{{}, 0, {}}}, {}, StatusCode::kDataLoss, "pre.restore[0]"},
+      {one, {{foreign, 0, {}}}, {}, bad, "pre.restore[0]: buffer.layers[0].heads: expected 2"},
+  };
+  for (const Case& item : cases) {
+    const Status status = restore(item.rows, item.all, item.pre);
+    EXPECT_EQ(status.code(), item.code) << item.text;
+    EXPECT_NE(status.message().find(item.text), std::string::npos) << status.message();
+    EXPECT_EQ(values(metadata_.rows().slot), (Ints{3})) << item.text;
+    for (int64_t slot = 0; slot < 8; ++slot) expect_slot(slot, before, slot);
+  }
+}
+
+// What the ring of the slot held before belongs to the state that has gone.
+TEST_F(RestoreTest, ReplayRingsOfARestoredSlotAreEmpty) {
+  PoolSpec with_rings = spec();
+  with_rings.replay.length = 4;
+  with_rings.replay.slopes = {{}, {0.5f, 0.25f}};
+  StatePool pool = *StatePool::create(with_rings, 8);
+  for (const TensorView& plane : pool.planes()) testing::fill_normal(plane, 3);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    testing::fill_normal(pool.replay_ring(layer).keys, 4);
+    testing::fill_normal(pool.replay_ring(layer).values, 5);
+  }
+  testing::fill_constant(pool.replay_ring(0).gamma, 0.5);
+  auto* cursor = static_cast<int32_t*>(pool.replay_cursor().data);
+  std::vector<std::byte> pack(static_cast<size_t>(*slot_pack_bytes(spec(), PackScheme::kExact)));
+  const HostTensor unfolded = testing::copy_of(pool.recurrent(0).slice(0, 7, 8));
+  cursor[7] = 2;
+  ASSERT_TRUE(pack_slot(pool, 7, 64, PackScheme::kExact, pack).ok());
+  EXPECT_EQ(cursor[7], 0) << "the pack holds the pending records, folded";
+  EXPECT_NE(testing::bit_difference(pool.recurrent(0).slice(0, 7, 8), unfolded), "");
+  cursor[2] = 3;
+  cursor[4] = 1;
+  ForwardBatch batch;
+  const std::vector<Row> rows = {extend(2, 64, 1)};
+  batch.rows = rows;
+  batch.pre.restore.push_back({pack, 2, {}});
+  ASSERT_TRUE(metadata_.prepare(batch, pool, {}).ok());
+  EXPECT_EQ(cursor[2], 0);
+  EXPECT_EQ(cursor[4], 1);
+  for (const TensorView& plane : pool.planes()) {
+    EXPECT_EQ(testing::bit_difference(plane.slice(0, 2, 3), plane.slice(0, 7, 8)), "");
+  }
+  cursor[5] = 3;
+  ASSERT_TRUE(unpack_slot(pack, pool, 5).ok());
+  EXPECT_EQ(cursor[5], 0);
 }
 
 TEST_F(ForwardMetadataTest, RefusesAPoolWithoutMemory) {
