@@ -107,31 +107,63 @@ HWY_INLINE void update(const KdaBlock& b, int64_t n, Panels<G>& x) {
 
 // Columns v .. v + 16 G of V.
 template <int G>
-HWY_NOINLINE void run_panels(const KdaParams& p, int64_t t, int64_t n, int64_t j, int64_t v,
+HWY_NOINLINE void run_panels(const KdaParams& p, const KdaSpan& span, int64_t v,
                              const KdaBlock& b) {
+  const int64_t n = span.n;
   Panels<G> x;
   x.S = b.S + (v - b.v_begin) * b.K;
   for (int64_t i = 0; i < n; ++i) {
-    simd_load_run(p.v.data, p.v.dtype, offset_of(p.v, t + i, j, v), p.v.stride[2], x.kWidth,
-                  x.u + i * x.kWidth);
+    simd_load_run(p.v.data, p.v.dtype, offset_of(p.v, span.t + i, span.j, v), p.v.stride[2],
+                  x.kWidth, x.u + i * x.kWidth);
   }
   project(b, n, x);
   solve(b, n, x);
   for (int64_t i = 0; i < n; ++i) {
-    simd_store_run(p.out.data, p.out.dtype, offset_of(p.out, t + i, j, v), p.out.stride[2],
-                   x.kWidth, x.Y + (n + i) * x.kWidth);
+    simd_store_run(p.out.data, p.out.dtype, offset_of(p.out, span.t + i, span.j, v),
+                   p.out.stride[2], x.kWidth, x.Y + (n + i) * x.kWidth);
   }
   update(b, n, x);
 }
 
-void run_block(const KdaParams& p, const KdaGateHead& head, int64_t t, int64_t n, int64_t j,
-               const KdaBlock& b) {
-  make_factors(p, head, t, n, j, b);
-  int64_t v = b.v_begin;
-  for (; v + kTileGroups * kKdaPanel <= b.v_end; v += kTileGroups * kKdaPanel) {
-    run_panels<kTileGroups>(p, t, n, j, v, b);
+template <bool kWrite, typename Void>
+HWY_INLINE void prefetch_row(const BasicTensorView<Void>& x, int64_t t, int64_t j) {
+  const int64_t size = dtype_bytes(x.dtype);
+  const char* row = static_cast<const char*>(x.data) + offset_of(x, t, j) * size;
+  const int64_t bytes = x.stride[2] == 1 ? x.shape[2] * size : 0;
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, kWrite, 2);
+}
+
+// A head's rows lie far apart, so no prefetcher in the hardware finds the next one.
+HWY_INLINE void prefetch_tokens(const KdaParams& p, int64_t begin, int64_t end, int64_t j) {
+  const int64_t h = j / (p.v.shape[1] / p.q.shape[1]);
+  for (int64_t t = begin; t < end; ++t) {
+    prefetch_row<false>(p.q, t, h);
+    prefetch_row<false>(p.k, t, h);
+    prefetch_row<false>(p.gate, t, j);
+    prefetch_row<false>(p.v, t, j);
+    prefetch_row<true>(p.out, t, j);
   }
-  for (; v < b.v_end; v += kKdaPanel) run_panels<1>(p, t, n, j, v, b);
+}
+
+void run_block(const KdaParams& p, const KdaGateHead& head, const KdaSpan& span,
+               const KdaBlock& b) {
+  make_factors(p, head, span, b);
+  const int64_t next = span.t + span.n;
+  const int64_t ahead = min_i64(kKdaBlock, span.end - next);
+  for (int64_t v = b.v_begin; v < b.v_end;) {
+    const int groups = v + kTileGroups * kKdaPanel <= b.v_end ? kTileGroups : 1;
+    const int64_t width = groups * kKdaPanel;
+    const int64_t all = b.v_end - b.v_begin;
+    const int64_t done = v - b.v_begin;
+    // The next block's tokens, spread over the panels of this one.
+    prefetch_tokens(p, next + ahead * done / all, next + ahead * (done + width) / all, span.j);
+    if (groups == kTileGroups) {
+      run_panels<kTileGroups>(p, span, v, b);
+    } else {
+      run_panels<1>(p, span, v, b);
+    }
+    v += width;
+  }
 }
 
 void load_panels(const TensorView& state, int64_t slot, bool fresh, int64_t j, const KdaBlock& b) {
@@ -169,9 +201,9 @@ HWY_EXPORT(run_block);
 HWY_EXPORT(load_panels);
 HWY_EXPORT(store_panels);
 
-void run_kda_block(const KdaParams& params, const KdaGateHead& head, int64_t t, int64_t n,
-                   int64_t j, const KdaBlock& block) {
-  HWY_DYNAMIC_DISPATCH(run_block)(params, head, t, n, j, block);
+void run_kda_block(const KdaParams& params, const KdaGateHead& head, const KdaSpan& span,
+                   const KdaBlock& block) {
+  HWY_DYNAMIC_DISPATCH(run_block)(params, head, span, block);
 }
 
 void load_kda_panels(const TensorView& state, int64_t slot, bool fresh, int64_t j,

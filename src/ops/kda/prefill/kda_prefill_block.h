@@ -69,9 +69,17 @@ inline KdaBlock take_kda_block(const KdaParams& params, int64_t v_begin, int64_t
   return b;
 }
 
-/// Advances block.S by tokens [t, t + n), n <= 16, of value head j, and stores their outputs.
-void run_kda_block(const KdaParams& params, const KdaGateHead& head, int64_t t, int64_t n,
-                   int64_t j, const KdaBlock& block);
+/// Tokens [t, t + n), n <= 16, of value head j; tokens up to `end` follow in the same row.
+struct KdaSpan {
+  int64_t t;
+  int64_t n;
+  int64_t j;
+  int64_t end;
+};
+
+/// Advances block.S by the tokens of `span` and stores their outputs.
+void run_kda_block(const KdaParams& params, const KdaGateHead& head, const KdaSpan& span,
+                   const KdaBlock& block);
 
 /// block.S from a slot of the pool, or zeros.
 void load_kda_panels(const TensorView& state, int64_t slot, bool fresh, int64_t j,

@@ -62,6 +62,7 @@ void prefill_head(const KdaParams& p, const ExecContext& context, const Task& ta
   const RowSnapshots snapshots(p.snapshots, task.n, row, p.state.shape[0], row.valid);
   int64_t next = snapshots.next(0);
   load_kda_panels(p.state, row.slot, row.fresh, task.j, block);
+  const int64_t end = row.token_begin + row.valid;
   for (int64_t done = 0; done < row.valid;) {
     const int64_t t = row.token_begin + done;
     const int64_t to_border = kKdaBlock - (row.start + done) % kKdaBlock;
@@ -69,11 +70,11 @@ void prefill_head(const KdaParams& p, const ExecContext& context, const Task& ta
     for (; next < done + tokens; next = snapshots.next(next)) {
       // The first tokens of the block alone, as a call that ends there computes them.
       std::copy(block.S, block.S + block.state_size(), scratch.S);
-      run_kda_block(p, head, t, next - done, task.j, block);
+      run_kda_block(p, head, {t, next - done, task.j, end}, block);
       take_snapshots(p, context, snapshots, task, next, block);
       std::copy(scratch.S, scratch.S + block.state_size(), block.S);
     }
-    run_kda_block(p, head, t, tokens, task.j, block);
+    run_kda_block(p, head, {t, tokens, task.j, end}, block);
     done += tokens;
     if (next != done) continue;
     take_snapshots(p, context, snapshots, task, next, block);

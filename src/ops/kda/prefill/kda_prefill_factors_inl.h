@@ -13,11 +13,11 @@ HWY_BEFORE_NAMESPACE();
 namespace linestate {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE void read_block(const KdaParams& p, const KdaGateHead& head, int64_t t, int64_t n,
-                           int64_t j, const KdaBlock& b) {
-  for (int64_t i = 0; i < n; ++i) {
+HWY_INLINE void read_block(const KdaParams& p, const KdaGateHead& head, const KdaSpan& span,
+                           const KdaBlock& b) {
+  for (int64_t i = 0; i < span.n; ++i) {
     KdaHeadToken token{b.alpha + i * b.K, b.k + i * b.K, b.q + i * b.K, nullptr};
-    read_kda_factors(p, head, t + i, j, token);
+    read_kda_factors(p, head, span.t + i, span.j, token);
     b.beta[i] = token.beta;
   }
 }
@@ -71,14 +71,14 @@ HWY_INLINE void enter_key(const KdaBlock& b, int64_t i, int64_t n) {
   b.Aqk[i * kKdaBlock + i] = group_sum(qk);
 }
 
-HWY_INLINE void make_factors(const KdaParams& p, const KdaGateHead& head, int64_t t, int64_t n,
-                             int64_t j, const KdaBlock& b) {
-  read_block(p, head, t, n, j, b);
-  for (int64_t i = 0; i < n; ++i) {
+HWY_INLINE void make_factors(const KdaParams& p, const KdaGateHead& head, const KdaSpan& span,
+                             const KdaBlock& b) {
+  read_block(p, head, span, b);
+  for (int64_t i = 0; i < span.n; ++i) {
     int64_t x = 0;
     for (; x + 2 <= i; x += 2) decay_keys<2>(b, i, x);
     if (x < i) decay_keys<1>(b, i, x);
-    enter_key(b, i, n);
+    enter_key(b, i, span.n);
   }
 }
 
