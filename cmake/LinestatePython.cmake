@@ -4,7 +4,7 @@ set(LINESTATE_PYTHON_LIBRARY "" CACHE FILEPATH "Shared library to put into the P
 
 if(LINESTATE_PYTHON_LIBRARY)
   add_custom_target(linestate_python)
-  set(library ${LINESTATE_PYTHON_LIBRARY})
+  file(REAL_PATH ${LINESTATE_PYTHON_LIBRARY} library)  # not a link
 else()
   add_custom_target(linestate_python DEPENDS linestate_shared)
   set(library $<TARGET_FILE:linestate_shared>)
