@@ -13,7 +13,7 @@ build_packages="cmake:cmake g++:g++ ninja-build:ninja python3:python3
 clang_packages="clang-14:clang++-14 libomp-14-dev:/usr/lib/llvm-14/lib/libomp.so"
 case "$mode" in
   build) wanted="$build_packages" ;;
-  package) wanted="$build_packages pkg-config:pkg-config" ;;
+  package) wanted="$build_packages pkg-config:pkg-config python3-venv:" ;;
   lint) wanted="$build_packages $clang_packages clang-tidy-14:clang-tidy-14
     shellcheck:shellcheck python3-venv:" ;;
   sanitize) wanted="$build_packages $clang_packages llvm-14:llvm-symbolizer-14

@@ -1,0 +1,74 @@
+"""Enumerations of the C interface.
+
+Written by tools/gen_ctypes.py from linestate/c_api.h."""
+
+# ls_status
+LS_OK = 0
+LS_INVALID_ARGUMENT = 1
+LS_UNSUPPORTED = 2
+LS_FAILED_PRECONDITION = 3
+LS_NOT_FOUND = 4
+LS_RESOURCE_EXHAUSTED = 5
+LS_DATA_LOSS = 6
+LS_IO = 7
+LS_CANCELLED = 8
+LS_DEVICE = 9
+LS_INTERNAL = 10
+# ls_dtype
+LS_F32 = 0
+LS_BF16 = 1
+LS_F16 = 2
+LS_F64 = 3
+LS_I32 = 4
+LS_I64 = 5
+LS_U8 = 6
+LS_BOOL = 7
+# ls_device_type
+LS_CPU = 0
+LS_CUDA = 1
+LS_EXTERNAL = 2
+# ls_device_flag
+LS_FLAG_SLOT_OUT_OF_RANGE = 1 << 0
+LS_FLAG_BAD_OFFSETS = 1 << 1
+LS_FLAG_BAD_PARENT = 1 << 2
+LS_FLAG_BAD_ACCEPTED_NODE = 1 << 3
+LS_FLAG_DUPLICATE_SLOT = 1 << 4
+LS_FLAG_SNAPSHOT_NOT_TAKEN = 1 << 5
+LS_FLAG_STATE_OVERFLOW = 1 << 6
+LS_FLAG_NON_FINITE = 1 << 7
+# ls_layer_kind
+LS_LAYER_KDA = 0
+LS_LAYER_LIGHTNING = 1
+# ls_lightning_variant
+LS_SEG_LA = 0
+LS_MINIMAX = 1
+# ls_state_layout
+LS_LAYOUT_VK = 0
+LS_LAYOUT_KV = 1
+# ls_row_kind
+LS_ROW_EXTEND = 0
+LS_ROW_DECODE = 1
+LS_ROW_VERIFY = 2
+LS_ROW_PAD = 3
+# ls_kda_gate
+LS_GATE_SOFTPLUS = 0
+LS_GATE_BOUNDED = 1
+LS_GATE_ACTIVATED = 2
+# ls_kda_beta
+LS_BETA_LOGITS = 0
+LS_BETA_PROBABILITY = 1
+# ls_slope_rule
+LS_SLOPE_LAYER_OVER_LAST = 0
+LS_SLOPE_LAYER_OVER_LAST_PLUS_EPS = 1
+LS_SLOPE_PREVIOUS_LAYER = 2
+# ls_insert_outcome
+LS_INSERTED = 0
+LS_DUPLICATE = 1
+LS_NO_ROOM = 2
+# ls_pack_scheme
+LS_PACK_EXACT = 0
+LS_PACK_F16 = 1
+LS_PACK_INT8 = 2
+# ls_activation
+LS_ACTIVATION_NONE = 0
+LS_ACTIVATION_SILU = 1
