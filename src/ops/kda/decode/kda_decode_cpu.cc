@@ -1,5 +1,6 @@
 // Decode on the CPU: the state is read once and written once, one V row at a time.
 #include "base/device_status.h"
+#include "base/int_math.h"
 #include "base/row_access.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
@@ -21,6 +22,20 @@ namespace HWY_NAMESPACE {
 
 constexpr int kRows = kKdaStepRows;  // rows of the state that share their loads of alpha, k and q
 
+// Rows that are on their way to the caches while others are worked on: one memory latency's worth.
+constexpr int64_t kAhead = 8;
+
+// The rows [begin, end) of the state.
+template <typename T>
+HWY_INLINE void prefetch_rows(const T* S, int64_t pitch, int64_t K, int64_t begin, int64_t end) {
+  for (int64_t v = begin; v < end; ++v) {
+    const char* row = reinterpret_cast<const char*>(S + v * pitch);
+    for (int64_t at = 0; at < K * static_cast<int64_t>(sizeof(T)); at += 64) {
+      __builtin_prefetch(row + at, 1, 3);
+    }
+  }
+}
+
 // One token on kRows rows from v on. `pitch_in` 0 reads one row for all: the zeros of a fresh one.
 template <typename From, typename To>
 HWY_INLINE void step_rows(const KdaDecodeScratch& x, int64_t K, int64_t v, const From* before,
@@ -32,14 +47,21 @@ HWY_INLINE void step_rows(const KdaDecodeScratch& x, int64_t K, int64_t v, const
   kda_update_and_read<kRows>(token.k, token.q, u, K, x.s, after, pitch_out, x.o + v, lost);
 }
 
+HWY_INLINE void read_token(const KdaParams& p, int64_t n, int64_t j, KdaDecodeScratch& x) {
+  read_kda_head_token(p, read_kda_gate_head(p, j, x.dt_bias), n, j, x.token);
+}
+
 // Rows whose elements lie side by side, read and written where they are.
 template <typename T>
-HWY_INLINE bool step_state(const TensorView& state, const RowInfo& row, int64_t j,
-                           const KdaDecodeScratch& x) {
+HWY_INLINE bool step_state(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
+                           KdaDecodeScratch& x) {
+  const TensorView& state = p.state;
   const int64_t V = state.shape[2];
   const int64_t K = state.shape[3];
   const int64_t pitch = state.stride[2];
   T* S = static_cast<T*>(state.data) + offset_of(state, row.slot, j);
+  if (!row.fresh) prefetch_rows(S, pitch, K, 0, min_i64(kAhead, V));
+  read_token(p, n, j, x);
   VecMask lost = mask_none();
   if (row.fresh) {
     for (int64_t k = 0; k < K; ++k) x.zeros[k] = 0.0f;
@@ -48,6 +70,7 @@ HWY_INLINE bool step_state(const TensorView& state, const RowInfo& row, int64_t 
     }
   } else {
     for (int64_t v = 0; v < V; v += kRows) {
+      prefetch_rows(S, pitch, K, min_i64(v + kAhead, V), min_i64(v + kAhead + kRows, V));
       step_rows(x, K, v, S + v * pitch, pitch, S + v * pitch, pitch, lost);
     }
   }
@@ -55,8 +78,10 @@ HWY_INLINE bool step_state(const TensorView& state, const RowInfo& row, int64_t 
 }
 
 // Any stride, through scratch.
-HWY_INLINE bool step_strided_state(const TensorView& state, const RowInfo& row, int64_t j,
-                                   const KdaDecodeScratch& x) {
+HWY_INLINE bool step_strided_state(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
+                                   KdaDecodeScratch& x) {
+  const TensorView& state = p.state;
+  read_token(p, n, j, x);
   const int64_t K = state.shape[3];
   bool fits = true;
   VecMask lost = mask_none();
@@ -82,16 +107,15 @@ HWY_INLINE bool step_strided_state(const TensorView& state, const RowInfo& row, 
 // False when a finite value became infinite in the pool's dtype.
 bool decode_head(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
                  KdaDecodeScratch& x) {
-  read_kda_head_token(p, read_kda_gate_head(p, j, x.dt_bias), n, j, x.token);
   bool fits = false;
   if (p.state.stride[3] != 1) {
-    fits = step_strided_state(p.state, row, j, x);
+    fits = step_strided_state(p, row, n, j, x);
   } else if (p.state.dtype == DType::kBF16) {
-    fits = step_state<hwy::bfloat16_t>(p.state, row, j, x);
+    fits = step_state<hwy::bfloat16_t>(p, row, n, j, x);
   } else if (p.state.dtype == DType::kF16) {
-    fits = step_state<hwy::float16_t>(p.state, row, j, x);
+    fits = step_state<hwy::float16_t>(p, row, n, j, x);
   } else {
-    fits = step_state<float>(p.state, row, j, x);
+    fits = step_state<float>(p, row, n, j, x);
   }
   simd_store_run(p.out.data, p.out.dtype, offset_of(p.out, n, j), p.out.stride[2], p.state.shape[2],
                  x.o);
