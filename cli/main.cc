@@ -91,6 +91,8 @@ int run(int argc, char** argv) {
   add_replay_options(*replay_verb, replay);
   add_check_options(*check_verb, check);
   add_explain_options(*explain_verb, explain);
+  bool info_json = false;
+  info_verb->add_flag("--json", info_json, "one JSON object instead of the table");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -103,7 +105,7 @@ int run(int argc, char** argv) {
   if (replay_verb->parsed()) return linestate::cli::run_replay_verb(replay);
   if (check_verb->parsed()) return linestate::cli::run_check(check);
   if (explain_verb->parsed()) return linestate::cli::run_explain(explain);
-  if (info_verb->parsed()) return linestate::cli::run_info();
+  if (info_verb->parsed()) return linestate::cli::run_info(info_json);
   return linestate::cli::kUsageExitCode;
 }
 
