@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "cli/exit_codes.h"
 #include "cli/report/report.h"
@@ -10,9 +11,12 @@
 #include "linestate/model_config.h"
 #include "linestate/state_pool.h"
 #include "linestate/version.h"
+#include "testing/json.h"
 
 namespace linestate::cli {
 namespace {
+
+using testing::Json;
 
 void print_devices() {
   std::printf("\ndevices\n");
@@ -62,9 +66,65 @@ Status print_models() {
   return {};
 }
 
+Json device_json(const DeviceInfo& info) {
+  Json json = Json::object();
+  json.set("device", device_name(info.device));
+  json.set("name", info.name);
+  json.set("threads", info.threads);
+  json.set("features", info.features);
+  json.set("memory_bytes", info.memory_bytes);
+  return json;
+}
+
+Json kernel_json(const KernelInfo& info) {
+  Json json = Json::object();
+  json.set("op", info.op);
+  json.set("kernel", info.kernel);
+  json.set("device", info.device);
+  json.set("summary", info.summary);
+  return json;
+}
+
+Result<Json> model_json(const std::string& name) {
+  const Result<ModelConfig> model = model_preset(name);
+  if (!model.ok()) return model.status();
+  Json json = Json::object();
+  json.set("name", name);
+  json.set("layers", layers_text(*model));
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    json.set("bytes_per_slot_" + std::string(dtype_name(dtype)),
+             bytes_per_slot(make_pool_spec(*model, dtype, DType::kBF16)));
+  }
+  return json;
+}
+
+Status print_json() {
+  Json::Array devices, kernels, models;
+  for (const DeviceInfo& info : list_devices()) devices.push_back(device_json(info));
+  for (const KernelInfo& info : list_kernels()) kernels.push_back(kernel_json(info));
+  for (const std::string& name : model_preset_names()) {
+    Result<Json> model = model_json(name);
+    if (!model.ok()) return model.status();
+    models.push_back(std::move(model).value());
+  }
+  Json json = Json::object();
+  json.set("version", version_string());
+  json.set("numerics", kNumericsVersion);
+  json.set("build", build_description());
+  json.set("devices", std::move(devices));
+  json.set("kernels", std::move(kernels));
+  json.set("models", std::move(models));
+  std::printf("%s\n", testing::dump_json(json, true).c_str());
+  return {};
+}
+
 }  // namespace
 
-int run_info() {
+int run_info(bool as_json) {
+  if (as_json) {
+    const Status status = print_json();
+    return status.ok() ? kOkExitCode : fail(status);
+  }
   std::printf("linestate %s (numerics %d)\nbuild: %s\n", version_string(), kNumericsVersion,
               build_description());
   print_devices();

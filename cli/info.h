@@ -3,7 +3,7 @@
 
 namespace linestate::cli {
 
-/// Prints on stdout. Returns the exit code.
-int run_info();
+/// Prints on stdout, as a table or as one JSON object. Returns the exit code.
+int run_info(bool as_json);
 
 }  // namespace linestate::cli

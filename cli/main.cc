@@ -125,6 +125,8 @@ int run(int argc, char** argv) {
   add_check_options(*check_verb, check);
   add_explain_options(*explain_verb, explain);
   add_bench_options(*bench_verb, bench);
+  bool info_json = false;
+  info_verb->add_flag("--json", info_json, "one JSON object instead of the table");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -139,7 +141,7 @@ int run(int argc, char** argv) {
   if (check_verb->parsed()) return linestate::cli::run_check(check);
   if (explain_verb->parsed()) return linestate::cli::run_explain(explain);
   if (bench_verb->parsed()) return linestate::cli::run_bench_verb(bench);
-  if (info_verb->parsed()) return linestate::cli::run_info();
+  if (info_verb->parsed()) return linestate::cli::run_info(info_json);
   return linestate::cli::kUsageExitCode;
 }
 

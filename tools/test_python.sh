@@ -32,6 +32,7 @@ root=$OLDPWD
 "$python" -m mypy --config-file "$root/pyproject.toml" --cache-dir "$work/mypy" -p linestate
 "$python" -m pytest -c "$root/pyproject.toml" --rootdir "$root" -p no:cacheprovider \
   "$root/bindings/python/tests"
+"$python" -B "$root/tools/doc_blocks.py" python
 # Once more without the package that gives numpy a bfloat16.
 pip uninstall -q -y ml_dtypes
 "$python" -m pytest -c "$root/pyproject.toml" --rootdir "$root" -p no:cacheprovider \
