@@ -8,6 +8,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/lightning/lightning_block.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 
 #include "cpu/simd_run_inl.h"
@@ -21,6 +22,8 @@ namespace HWY_NAMESPACE {
 // computed in.
 constexpr int64_t kTokens = kLightningBlock;
 constexpr int64_t kMostDim = 256;
+constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kLineBytes = 64;
 
 // Elements [0, dim) of a row to or from every panel's row `at`.
 HWY_INLINE void row_to_panels(const float* row, int64_t dim, int64_t rows, int64_t at, float* out) {
@@ -36,8 +39,13 @@ HWY_INLINE void panels_to_row(const float* in, int64_t dim, int64_t rows, int64_
 
 void load_state_panels(const TensorView& state, int64_t slot, int64_t head, float* S) {
   const int64_t dim = state.shape[2];
+  const int64_t row_bytes = dim * dtype_bytes(state.dtype);
   HWY_ALIGN float row[kMostDim];
   for (int64_t d = 0; d < dim; ++d) {
+    // Hardware prefetchers stop at a page's end.
+    const char* ahead = static_cast<const char*>(state.data) +
+                        offset_of(state, slot, head, d) * dtype_bytes(state.dtype) + kPageBytes;
+    for (int64_t b = 0; b < row_bytes; b += kLineBytes) hwy::Prefetch(ahead + b);
     simd_load_run(state.data, state.dtype, offset_of(state, slot, head, d), state.stride[3], dim,
                   row);
     row_to_panels(row, dim, dim, d, S);
