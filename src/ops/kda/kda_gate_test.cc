@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "ops/kda/kda_math.h"
 #include "testing/compare.h"
 #include "testing/fill.h"
 #include "testing/kda_problem.h"
@@ -172,31 +171,6 @@ TEST(KdaGateLongRun, DecodesAndPrefillAgree) {
   RecordProperty("decode_to_prefill", compare(steps.state, p.state).text());
   RecordProperty("prefill_to_ref", compare(p.state, exact.state).text());
   RecordProperty("decode_to_ref", compare(steps.state, exact.state).text());
-}
-
-// The shared f32 functions against double, over their whole range.
-TEST(KdaMath, FunctionsAreAccurate) {
-  double worst_exp = 0.0, worst_softplus = 0.0, worst_sigmoid = 0.0;
-  for (int i = 0; i <= 200000; ++i) {
-    const auto x = static_cast<float>(-87.0 + i * (174.0 / 200000));
-    const double exact = static_cast<double>(x);
-    const double softplus = std::fmax(exact, 0.0) + std::log1p(std::exp(-std::fabs(exact)));
-    const double sigmoid =
-        exact < 0.0 ? std::exp(exact) / (1.0 + std::exp(exact)) : 1.0 / (1.0 + std::exp(-exact));
-    const auto error = [](float got, double want) { return std::fabs(got / want - 1.0); };
-    worst_exp = std::fmax(worst_exp, error(kda_exp(lanes_of(x))[1], std::exp(exact)));
-    worst_softplus = std::fmax(worst_softplus, error(kda_softplus(lanes_of(x))[2], softplus));
-    worst_sigmoid = std::fmax(worst_sigmoid, error(kda_sigmoid(lanes_of(x))[3], sigmoid));
-  }
-  EXPECT_LE(worst_exp, 1.2e-7);
-  EXPECT_LE(worst_softplus, 3e-7);
-  EXPECT_LE(worst_sigmoid, 3e-7);
-  EXPECT_EQ(kda_exp(lanes_of(0.0f))[0], 1.0f);
-  EXPECT_EQ(kda_exp(lanes_of(-1e30f))[0], 0.0f);
-  EXPECT_EQ(kda_exp(lanes_of(-INFINITY))[0], 0.0f);
-  EXPECT_TRUE(std::isnan(kda_exp(lanes_of(NAN))[0]));
-  EXPECT_TRUE(std::isnan(kda_softplus(lanes_of(NAN))[0]));
-  EXPECT_TRUE(std::isnan(kda_sigmoid(lanes_of(NAN))[0]));
 }
 
 }  // namespace

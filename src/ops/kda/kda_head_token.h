@@ -1,12 +1,15 @@
-// One token of one value head as the f32 rows read it: norms, gate and beta applied.
+// One token of one value head as the f32 rows see it; kda_math_inl.h reads it.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "base/element.h"
-#include "ops/kda/kda_math.h"
+#include "linestate/ops/kda.h"
 
 namespace linestate {
+
+inline constexpr float kKdaNormEpsilon = 1e-6f;
 
 /// Where the pieces of one token go.
 struct KdaHeadToken {
@@ -16,6 +19,14 @@ struct KdaHeadToken {
   float* v;      // [V]
   float beta = 0.0f;
   float k_inverse_norm = 1.0f;
+};
+
+/// What the gate of one value head needs besides a.
+struct KdaGateHead {
+  KdaGate form = KdaGate::kSoftplus;
+  float exp_A = 1.0f;              // exp(A_log[j])
+  float lower_bound = 0.0f;        // kBounded
+  const float* dt_bias = nullptr;  // [K], null for kActivated
 };
 
 /// What does not change from token to token; dt_bias [K] is scratch, filled here.
@@ -31,21 +42,10 @@ inline KdaGateHead read_kda_gate_head(const KdaParams& p, int64_t j, float* dt_b
   return head;
 }
 
-/// Token t for value head j.
-inline void read_kda_head_token(const KdaParams& p, const KdaGateHead& head, int64_t t, int64_t j,
-                                KdaHeadToken& token) {
-  const int64_t K = p.q.shape[2];
-  const int64_t h = j / (p.v.shape[1] / p.q.shape[1]);
-  load_run(p.gate.data, p.gate.dtype, offset_of(p.gate, t, j), p.gate.stride[2], K, token.alpha);
-  kda_decay(head, token.alpha, K, token.alpha);
-  load_run(p.k.data, p.k.dtype, offset_of(p.k, t, h), p.k.stride[2], K, token.k);
-  load_run(p.q.data, p.q.dtype, offset_of(p.q, t, h), p.q.stride[2], K, token.q);
-  token.k_inverse_norm = kda_inverse_norm(token.k, K, p.qk_normalized);
-  const float q_factor = kda_scale(p) * kda_inverse_norm(token.q, K, p.qk_normalized);
-  for (int64_t i = 0; i < K; ++i) token.k[i] *= token.k_inverse_norm;
-  for (int64_t i = 0; i < K; ++i) token.q[i] *= q_factor;
-  load_run(p.v.data, p.v.dtype, offset_of(p.v, t, j), p.v.stride[2], p.v.shape[2], token.v);
-  token.beta = kda_beta(p.beta_form, load_f32(p.beta.data, p.beta.dtype, offset_of(p.beta, t, j)));
+/// The factor on q^: params.scale, or K^-0.5 when that is 0.
+inline float kda_scale(const KdaParams& params) {
+  if (params.scale != 0.0f) return params.scale;
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(params.q.shape[2])));
 }
 
 }  // namespace linestate

@@ -11,8 +11,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 
+#include "cpu/simd_panel_inl.h"
 #include "cpu/simd_run_inl.h"
-#include "cpu/simd_tile_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace linestate {
@@ -90,13 +90,13 @@ HWY_INLINE void advance_panel(const LightningBlock& block, int64_t n, SplitDecay
                               const float* v, float* S) {
   const Group hi = group_of(decay.hi);
   const Group lo = group_of(decay.lo);
-  for (int64_t d = 0; d < block.dim; d += kTileRows) {
-    Tile sum;
-    for (int r = 0; r < kTileRows; ++r) sum.row[r] = group_load(S + (d + r) * kGroup) * lo;
-    tile_add(sum, block.k_decay + d, 1, block.dim, v, kGroup, n);
-    for (int r = 0; r < kTileRows; ++r) {
+  for (int64_t d = 0; d < block.dim; d += kPanelRows) {
+    PanelTile sum;
+    for (int r = 0; r < kPanelRows; ++r) sum.at[r][0] = group_load(S + (d + r) * kGroup) * lo;
+    panel_multiply({block.k_decay + d, 1, block.dim}, v, kGroup, n, sum);
+    for (int r = 0; r < kPanelRows; ++r) {
       float* at = S + (d + r) * kGroup;
-      group_store(at, mul_add(group_load(at), hi, sum.row[r]));
+      group_store(at, mul_add(group_load(at), hi, sum.at[r][0]));
     }
   }
 }
@@ -117,7 +117,7 @@ HWY_INLINE void load_queries(const LightningBlock& block, const LightningQueries
     simd_load_run(q.data, q.dtype, offset_of(q, begin + i, head), q.stride[2], dim, x.q + i * dim);
     scale_row(x.q + i * dim, x.scaled[i + 1], dim, x.q_decay + i * dim);
   }
-  const auto pad = static_cast<size_t>((round_up(n, kTileRows) - n) * dim) * sizeof(float);
+  const auto pad = static_cast<size_t>((round_up(n, kPanelRows) - n) * dim) * sizeof(float);
   std::memset(x.q + n * dim, 0, pad);
   std::memset(x.q_decay + n * dim, 0, pad);
   const int64_t columns = round_up(n, kGroup);
@@ -127,14 +127,13 @@ HWY_INLINE void load_queries(const LightningBlock& block, const LightningQueries
 
 // A = causal part of Q K^T with decays. What lies above the diagonal is never used.
 HWY_INLINE void block_scores(const LightningQueries& x, int64_t dim, int64_t n) {
-  for (int64_t i = 0; i < n; i += kTileRows) {
-    for (int64_t j = 0; j < i + kTileRows; j += kGroup) {
-      Tile sum;
-      for (int r = 0; r < kTileRows; ++r) sum.row[r] = group_of(0.0f);
-      tile_add(sum, x.q + i * dim, dim, 1, x.kT + j, kTokens, dim);
-      for (int r = 0; r < kTileRows; ++r) {
+  for (int64_t i = 0; i < n; i += kPanelRows) {
+    for (int64_t j = 0; j < i + kPanelRows; j += kGroup) {
+      PanelTile sum = panel_zero();
+      panel_multiply({x.q + i * dim, dim, 1}, x.kT + j, kTokens, dim, sum);
+      for (int r = 0; r < kPanelRows; ++r) {
         const float* decay = x.reverse + (kTokens - 1 - (i + r)) + j;
-        group_store(x.A + (i + r) * kTokens + j, sum.row[r] * group_load(decay));
+        group_store(x.A + (i + r) * kTokens + j, sum.at[r][0] * group_load(decay));
       }
     }
   }
@@ -144,14 +143,13 @@ HWY_INLINE void block_scores(const LightningQueries& x, int64_t dim, int64_t n) 
 // some: a later token is left out, not multiplied by zero, because what it holds must not matter.
 HWY_INLINE void output_panel(const LightningQueries& x, int64_t dim, int64_t n, const float* v,
                              const float* S, float* o) {
-  for (int64_t i = 0; i < n; i += kTileRows) {
+  for (int64_t i = 0; i < n; i += kPanelRows) {
     const float* A = x.A + i * kTokens;
-    Tile sum;
-    for (int r = 0; r < kTileRows; ++r) sum.row[r] = group_of(0.0f);
-    tile_add(sum, x.q_decay + i * dim, dim, 1, S, kGroup, dim);
-    tile_add(sum, A, kTokens, 1, v, kGroup, i);
-    tile_add_triangle(sum, A + i, kTokens, v + i * kGroup);
-    for (int r = 0; r < kTileRows; ++r) group_store(o + (i + r) * kGroup, sum.row[r]);
+    PanelTile sum = panel_zero();
+    panel_multiply({x.q_decay + i * dim, dim, 1}, S, kGroup, dim, sum);
+    panel_multiply({A, kTokens, 1}, v, kGroup, i, sum);
+    panel_multiply_triangle({A + i, kTokens, 1}, v + i * kGroup, sum);
+    for (int r = 0; r < kPanelRows; ++r) group_store(o + (i + r) * kGroup, sum.at[r][0]);
   }
 }
 

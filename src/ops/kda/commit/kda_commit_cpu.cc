@@ -5,9 +5,40 @@
 #include "ops/kda/commit/kda_commit_kernels.h"
 #include "ops/kda/commit/kda_commit_walk.h"
 #include "ops/kda/kda_record.h"
-#include "ops/kda/kda_row_step.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/kda/commit/kda_commit_cpu.cc"
+#include <hwy/foreach_target.h>
+
+#include "ops/kda/kda_math_inl.h"
+#include "ops/kda/kda_row_step_inl.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace linestate {
+namespace HWY_NAMESPACE {
+
+// S [V, K] <- S advanced by token t; k [K] is scratch.
+void apply_token(const KdaCommitParams& p, int64_t t, int64_t j, float* k, float* S) {
+  const int64_t V = p.state.shape[2];
+  const int64_t K = p.state.shape[3];
+  const TensorView& raw = p.record.k;
+  const int64_t h = j / (p.state.shape[1] / raw.shape[1]);
+  simd_load_run(raw.data, raw.dtype, offset_of(raw, t, h), 1, K, k);
+  kda_scale_run(k, K, kda_record_k_inverse_norm(p.record, t, h));
+  const float* alpha = kda_record_alpha(p.record, t, j);
+  const float* u = kda_record_u(p.record, t, j);
+  for (int64_t v = 0; v < V; ++v) kda_decay_and_update(alpha, k, u[v], K, S + v * K);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(apply_token);
+
 namespace {
 
 struct CommitScratch {
@@ -26,19 +57,6 @@ int64_t scratch_bytes(const KdaCommitParams& p) {
   return count.bytes();
 }
 
-void apply_token(const KdaCommitParams& p, int64_t t, int64_t j, float* k, float* S) {
-  const int64_t V = p.state.shape[2];
-  const int64_t K = p.state.shape[3];
-  const TensorView& raw = p.record.k;
-  const int64_t h = j / (p.state.shape[1] / raw.shape[1]);
-  load_run(raw.data, raw.dtype, offset_of(raw, t, h), 1, K, k);
-  const float inverse = kda_record_k_inverse_norm(p.record, t, h);
-  for (int64_t i = 0; i < K; ++i) k[i] *= inverse;
-  const float* alpha = kda_record_alpha(p.record, t, j);
-  const float* u = kda_record_u(p.record, t, j);
-  for (int64_t v = 0; v < V; ++v) kda_decay_and_update(alpha, k, u[v], K, S + v * K);
-}
-
 }  // namespace
 
 int64_t kda_commit_cpu_workspace(const KdaCommitParams& params, const ExecContext& context) {
@@ -55,11 +73,13 @@ Status kda_commit_cpu(const KdaCommitParams& params, const ExecContext& context)
     if (j == HV) return commit_window(params, n);
     Scratch memory = thread_scratch(context, thread, bytes);
     const CommitScratch scratch = take_scratch(params, memory);
-    commit_kda_head(params, context, n, j, scratch.S,
-                    [&](int64_t t, float* S) { apply_token(params, t, j, scratch.k, S); });
+    commit_kda_head(params, context, n, j, scratch.S, [&](int64_t t, float* S) {
+      HWY_DYNAMIC_DISPATCH(apply_token)(params, t, j, scratch.k, S);
+    });
   });
   report_commit_snapshots(accepted_nodes(params), params.snapshots, params.taken, context.status);
   return {};
 }
 
 }  // namespace linestate
+#endif

@@ -1,5 +1,6 @@
 // Decode on the CPU: the state is read once and written once, one V row at a time.
 #include "base/device_status.h"
+#include "base/int_math.h"
 #include "base/row_access.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
@@ -7,9 +8,128 @@
 #include "ops/kda/decode/kda_decode_head.h"
 #include "ops/kda/decode/kda_decode_kernels.h"
 #include "ops/kda/kda_row_io.h"
-#include "ops/kda/kda_row_step.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/kda/decode/kda_decode_cpu.cc"
+#include <hwy/foreach_target.h>
+
+#include "ops/kda/kda_math_inl.h"
+#include "ops/kda/kda_row_step_inl.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace linestate {
+namespace HWY_NAMESPACE {
+
+constexpr int kRows = kKdaStepRows;  // rows of the state that share their loads of alpha, k and q
+
+// Rows that are on their way to the caches while others are worked on: one memory latency's worth.
+constexpr int64_t kAhead = 8;
+
+// The rows [begin, end) of the state.
+template <typename T>
+HWY_INLINE void prefetch_rows(const T* S, int64_t pitch, int64_t K, int64_t begin, int64_t end) {
+  for (int64_t v = begin; v < end; ++v) {
+    const char* row = reinterpret_cast<const char*>(S + v * pitch);
+    for (int64_t at = 0; at < K * static_cast<int64_t>(sizeof(T)); at += 64) {
+      __builtin_prefetch(row + at, 1, 3);
+    }
+  }
+}
+
+// One token on kRows rows from v on. `pitch_in` 0 reads one row for all: the zeros of a fresh one.
+template <typename From, typename To>
+HWY_INLINE void step_rows(const KdaDecodeScratch& x, int64_t K, int64_t v, const From* before,
+                          int64_t pitch_in, To* after, int64_t pitch_out, VecMask& lost) {
+  const KdaHeadToken& token = x.token;
+  float predicted[kRows], u[kRows];
+  kda_decay_and_predict<kRows>(token.alpha, token.k, K, before, pitch_in, x.s, predicted);
+  for (int r = 0; r < kRows; ++r) u[r] = token.beta * (token.v[v + r] - predicted[r]);
+  kda_update_and_read<kRows>(token.k, token.q, u, K, x.s, after, pitch_out, x.o + v, lost);
+}
+
+HWY_INLINE void read_token(const KdaParams& p, int64_t n, int64_t j, KdaDecodeScratch& x) {
+  read_kda_head_token(p, read_kda_gate_head(p, j, x.dt_bias), n, j, x.token);
+}
+
+// Rows whose elements lie side by side, read and written where they are.
+template <typename T>
+HWY_INLINE bool step_state(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
+                           KdaDecodeScratch& x) {
+  const TensorView& state = p.state;
+  const int64_t V = state.shape[2];
+  const int64_t K = state.shape[3];
+  const int64_t pitch = state.stride[2];
+  T* S = static_cast<T*>(state.data) + offset_of(state, row.slot, j);
+  if (!row.fresh) prefetch_rows(S, pitch, K, 0, min_i64(kAhead, V));
+  read_token(p, n, j, x);
+  VecMask lost = mask_none();
+  if (row.fresh) {
+    for (int64_t k = 0; k < K; ++k) x.zeros[k] = 0.0f;
+    for (int64_t v = 0; v < V; v += kRows) {
+      step_rows(x, K, v, x.zeros, 0, S + v * pitch, pitch, lost);
+    }
+  } else {
+    for (int64_t v = 0; v < V; v += kRows) {
+      prefetch_rows(S, pitch, K, min_i64(v + kAhead, V), min_i64(v + kAhead + kRows, V));
+      step_rows(x, K, v, S + v * pitch, pitch, S + v * pitch, pitch, lost);
+    }
+  }
+  return hn::AllFalse(Tag(), lost);
+}
+
+// Any stride, through scratch.
+HWY_INLINE bool step_strided_state(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
+                                   KdaDecodeScratch& x) {
+  const TensorView& state = p.state;
+  read_token(p, n, j, x);
+  const int64_t K = state.shape[3];
+  bool fits = true;
+  VecMask lost = mask_none();
+  for (int64_t v = 0; v < state.shape[2]; v += kRows) {
+    for (int r = 0; r < kRows; ++r) {
+      float* s = x.s + r * K;
+      if (row.fresh) {
+        for (int64_t k = 0; k < K; ++k) s[k] = 0.0f;
+      } else {
+        load_run(state.data, state.dtype, offset_of(state, row.slot, j, v + r), state.stride[3], K,
+                 s);
+      }
+    }
+    step_rows(x, K, v, x.s, K, x.s, K, lost);
+    for (int r = 0; r < kRows; ++r) {
+      fits &= store_run(state.data, state.dtype, offset_of(state, row.slot, j, v + r),
+                        state.stride[3], K, x.s + r * K);
+    }
+  }
+  return fits;
+}
+
+// False when a finite value became infinite in the pool's dtype.
+bool decode_head(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
+                 KdaDecodeScratch& x) {
+  bool fits = false;
+  if (p.state.stride[3] != 1) {
+    fits = step_strided_state(p, row, n, j, x);
+  } else if (p.state.dtype == DType::kBF16) {
+    fits = step_state<hwy::bfloat16_t>(p, row, n, j, x);
+  } else if (p.state.dtype == DType::kF16) {
+    fits = step_state<hwy::float16_t>(p, row, n, j, x);
+  } else {
+    fits = step_state<float>(p, row, n, j, x);
+  }
+  simd_store_run(p.out.data, p.out.dtype, offset_of(p.out, n, j), p.out.stride[2], p.state.shape[2],
+                 x.o);
+  return fits;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(decode_head);
 
 KdaDecodeScratch take_kda_decode_scratch(const KdaParams& p, Scratch& scratch) {
   const int64_t K = p.state.shape[3];
@@ -18,38 +138,21 @@ KdaDecodeScratch take_kda_decode_scratch(const KdaParams& p, Scratch& scratch) {
   out.dt_bias = scratch.take<float>(K);
   out.token = {scratch.take<float>(K), scratch.take<float>(K), scratch.take<float>(K),
                scratch.take<float>(V)};
-  out.s = scratch.take<float>(K);
+  out.s = scratch.take<float>(kKdaStepRows * K);
+  out.zeros = scratch.take<float>(K);
   out.o = scratch.take<float>(V);
   return out;
 }
 
 void decode_kda_head_cpu(const KdaParams& p, const ExecContext& context, int64_t n, int64_t j,
                          KdaDecodeScratch& scratch) {
-  const TensorView& state = p.state;
-  const int64_t V = state.shape[2];
-  const int64_t K = state.shape[3];
-  const RowInfo row = read_decode_row(p.rows, n, state.shape[0]);
+  const RowInfo row = read_decode_row(p.rows, n, p.state.shape[0]);
   if (row.valid == 0) {
     clear_kda_out(p, n, n + 1, j);
     if (row.live && row.fresh) clear_kda_state(p.state, row, j);
     return;
   }
-  KdaHeadToken& token = scratch.token;
-  read_kda_head_token(p, read_kda_gate_head(p, j, scratch.dt_bias), n, j, token);
-  bool fits = true;
-  for (int64_t v = 0; v < V; ++v) {
-    const int64_t at = offset_of(state, row.slot, j, v);
-    float* s = scratch.s;
-    if (row.fresh) {
-      for (int64_t k = 0; k < K; ++k) s[k] = 0.0f;
-    } else {
-      load_run(state.data, state.dtype, at, state.stride[3], K, s);
-    }
-    const float u = token.beta * (token.v[v] - kda_decay_and_predict(token.alpha, token.k, K, s));
-    scratch.o[v] = kda_update_and_read(token.k, token.q, u, K, s);
-    fits &= store_run(state.data, state.dtype, at, state.stride[3], K, s);
-  }
-  store_run(p.out.data, p.out.dtype, offset_of(p.out, n, j), p.out.stride[2], V, scratch.o);
+  const bool fits = HWY_DYNAMIC_DISPATCH(decode_head)(p, row, n, j, scratch);
   if (!fits) raise_overflow(context.status, static_cast<int32_t>(n), row.slot, p.layer);
   const RowSnapshots snapshots(p.snapshots, n, row, p.state.shape[0], row.valid);
   snapshots.at(1, [&](int64_t, int64_t slot) { copy_kda_slot(p.state, row.slot, slot, j); });
@@ -86,3 +189,4 @@ Status kda_decode_cpu(const KdaParams& params, const ExecContext& context) {
 }
 
 }  // namespace linestate
+#endif

@@ -12,11 +12,15 @@
 
 namespace linestate {
 
+/// Rows of the state that decode steps together.
+inline constexpr int kKdaStepRows = 4;
+
 struct KdaDecodeScratch {
   float* dt_bias;  // [K]
   KdaHeadToken token;
-  float* s;  // [K] one row of S
-  float* o;  // [V]
+  float* s;      // [4, K] rows of S
+  float* zeros;  // [K] what a fresh row starts from
+  float* o;      // [V]
 };
 
 KdaDecodeScratch take_kda_decode_scratch(const KdaParams& params, Scratch& scratch);

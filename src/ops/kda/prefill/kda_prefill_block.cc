@@ -2,215 +2,218 @@
 
 #include <algorithm>
 
-#include "base/int_math.h"
-#include "ops/kda/kda_lanes.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/kda/prefill/kda_prefill_block.cc"
+#include <hwy/foreach_target.h>
 
+#include "cpu/simd_tile_inl.h"
+#include "ops/kda/prefill/kda_prefill_factors_inl.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace linestate {
-namespace {
+namespace HWY_NAMESPACE {
 
-// Tiles are 4 tokens high; rows behind the last token are zero.
-constexpr int64_t kTile = 4;
+// G neighbouring panels of S^T and what one block makes of them.
+template <int G>
+struct Panels {
+  static constexpr int64_t kWidth = G * kKdaPanel;
+  float* S;                                          // [G][K][16]
+  HWY_ALIGN float Y[2 * kKdaBlock * G * kKdaPanel];  // [2 n, width] S (P_i k^_i), S (P_i q^_i)
+  HWY_ALIGN float u[kKdaBlock * G * kKdaPanel];      // [n, width]; v at first
+};
 
-void read_block(const KdaParams& p, const KdaGateHead& head, int64_t t, int64_t n, int64_t j,
-                KdaBlock& b) {
-  for (int64_t i = 0; i < n; ++i) {
-    KdaHeadToken token{b.alpha + i * b.K, b.k + i * b.K, b.q + i * b.K, b.v + i * b.V, 0.0f};
-    read_kda_head_token(p, head, t + i, j, token);
-    b.beta[i] = token.beta;
+// Rows r .. r + R of Y = PK S^T.
+template <int R, int G>
+HWY_INLINE void project_tile(const KdaBlock& b, int64_t r, Panels<G>& x) {
+  Tile<R, G> y;
+  for (int i = 0; i < R; ++i) {
+    for (int g = 0; g < G; ++g) y.at[i][g] = group_of(0.0f);
+  }
+  tile_multiply(TileLeft{b.PK + r * b.K, b.K, 1}, TileRight{x.S, kKdaPanel, b.K * kKdaPanel}, b.K,
+                y);
+  for (int i = 0; i < R; ++i) {
+    for (int g = 0; g < G; ++g) group_store(x.Y + (r + i) * x.kWidth + g * kGroup, y.at[i][g]);
   }
 }
 
-// D_j <- D_j * alpha_i, then A_ij and Aqk_ij from it, for one j < i.
-void decay_key(const KdaBlock& b, int64_t i, int64_t j) {
-  const float* alpha = b.alpha + i * b.K;
-  const float* k_i = b.k + i * b.K;
-  const float* q_i = b.q + i * b.K;
-  float* D_j = b.D + j * b.K;
-  Lanes kd[2] = {};
-  Lanes qd[2] = {};
-  for (int64_t k = 0; k < b.K; k += 2 * kLaneCount) {
-    for (int64_t l = 0; l < 2; ++l) {
-      const int64_t at = k + l * kLaneCount;
-      const Lanes decayed = lanes_load(D_j + at) * lanes_load(alpha + at);
-      lanes_store(D_j + at, decayed);
-      kd[l] += decayed * lanes_load(k_i + at);
-      qd[l] += decayed * lanes_load(q_i + at);
+template <int G>
+HWY_INLINE void project(const KdaBlock& b, int64_t n, Panels<G>& x) {
+  for (int64_t r = 0; r < 2 * n;) {
+    const int rows = next_tile_rows(2 * n - r);
+    if (rows == 6) {
+      project_tile<6>(b, r, x);
+    } else if (rows == 4) {
+      project_tile<4>(b, r, x);
+    } else {
+      project_tile<2>(b, r, x);
     }
-  }
-  b.A[i * kKdaBlock + j] = b.beta[i] * lanes_sum(kd[0] + kd[1]);
-  b.Aqk[i * kKdaBlock + j] = lanes_sum(qd[0] + qd[1]);
-}
-
-// Row i of D, P, PK and the diagonal of Aqk.
-void enter_key(const KdaBlock& b, int64_t i) {
-  const float* alpha = b.alpha + i * b.K;
-  const float* k_i = b.k + i * b.K;
-  const float* q_i = b.q + i * b.K;
-  Lanes qk[2] = {};
-  for (int64_t k = 0; k < b.K; k += 2 * kLaneCount) {
-    for (int64_t l = 0; l < 2; ++l) {
-      const int64_t at = k + l * kLaneCount;
-      const Lanes key = lanes_load(k_i + at);
-      const Lanes query = lanes_load(q_i + at);
-      const Lanes step = lanes_load(alpha + at);
-      const Lanes P = i == 0 ? step : lanes_load(b.P + at) * step;
-      lanes_store(b.P + at, P);
-      lanes_store(b.D + i * b.K + at, key);
-      lanes_store(b.PK + i * b.K + at, P * key);
-      lanes_store(b.PK + (kKdaBlock + i) * b.K + at, P * query);
-      qk[l] += key * query;
-    }
-  }
-  b.Aqk[i * kKdaBlock + i] = lanes_sum(qk[0] + qk[1]);
-}
-
-void clear_rows(float* rows, int64_t begin, int64_t end, int64_t width) {
-  std::fill(rows + begin * width, rows + end * width, 0.0f);
-}
-
-void relate_tokens(const KdaBlock& b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < i; ++j) decay_key(b, i, j);
-    enter_key(b, i);
-  }
-  const int64_t end = round_up(n, kTile);
-  clear_rows(b.D, n, end, b.K);
-  clear_rows(b.PK, n, end, b.K);
-  clear_rows(b.PK + kKdaBlock * b.K, n, end, b.K);
-}
-
-// Y[r .. r+3, v .. v+1] = PK[r .. r+3] . S[v .. v+1].
-void project_tile(const KdaBlock& b, int64_t r, int64_t v) {
-  const float* S = b.S + v * b.K;
-  const float* PK = b.PK + r * b.K;
-  Lanes sum[2][kTile] = {};
-  for (int64_t k = 0; k < b.K; k += kLaneCount) {
-    const Lanes s0 = lanes_load(S + k);
-    const Lanes s1 = lanes_load(S + b.K + k);
-    for (int64_t i = 0; i < kTile; ++i) {
-      const Lanes x = lanes_load(PK + i * b.K + k);
-      sum[0][i] += s0 * x;
-      sum[1][i] += s1 * x;
-    }
-  }
-  for (int64_t i = 0; i < kTile; ++i) {
-    b.Y[(r + i) * b.V + v] = lanes_sum(sum[0][i]);
-    b.Y[(r + i) * b.V + v + 1] = lanes_sum(sum[1][i]);
+    r += rows;
   }
 }
 
-void project(const KdaBlock& b, int64_t n) {
-  for (int64_t v = 0; v < b.V; v += 2) {
-    for (int64_t i = 0; i < n; i += kTile) {
-      project_tile(b, i, v);
-      project_tile(b, kKdaBlock + i, v);
-    }
-  }
-}
-
-// Sixteen columns of u and o.
-void solve_columns(const KdaBlock& b, int64_t n, int64_t v) {
-  constexpr int64_t kWide = 4;
-  for (int64_t i = 0; i < n; ++i) {
-    const float* v_i = b.v + i * b.V + v;
-    const float* y_i = b.Y + i * b.V + v;
-    float* o_i = b.Y + (kKdaBlock + i) * b.V + v;
-    const Lanes beta = lanes_of(b.beta[i]);
-    Lanes u[kWide];
-    Lanes o[kWide];
-    for (int64_t l = 0; l < kWide; ++l) {
-      const int64_t at = l * kLaneCount;
-      u[l] = beta * (lanes_load(v_i + at) - lanes_load(y_i + at));
-      o[l] = lanes_load(o_i + at);
-    }
-    for (int64_t j = 0; j < i; ++j) {
-      const Lanes a = lanes_of(b.A[i * kKdaBlock + j]);
-      const Lanes aqk = lanes_of(b.Aqk[i * kKdaBlock + j]);
-      for (int64_t l = 0; l < kWide; ++l) {
-        const Lanes u_j = lanes_load(b.u + j * b.V + v + l * kLaneCount);
-        u[l] -= a * u_j;
-        o[l] += aqk * u_j;
+// u and o by substitution; o takes the place of S (P_i q^_i).
+template <int G>
+HWY_INLINE void solve(const KdaBlock& b, int64_t n, Panels<G>& x) {
+  constexpr int64_t kWidth = Panels<G>::kWidth;
+  for (int64_t g = 0; g < kWidth; g += kGroup) {
+    for (int64_t i = 0; i < n; ++i) {
+      float* u_i = x.u + i * kWidth + g;
+      float* o_i = x.Y + (n + i) * kWidth + g;
+      const float* A = b.A + i * kKdaBlock;
+      const float* Aqk = b.Aqk + i * kKdaBlock;
+      Group u = group_of(b.beta[i]) * (group_load(u_i) - group_load(x.Y + i * kWidth + g));
+      Group o = group_load(o_i);
+      for (int64_t j = 0; j < i; ++j) {
+        const Group u_j = group_load(x.u + j * kWidth + g);
+        u = neg_mul_add(group_of(A[j]), u_j, u);
+        o = mul_add(group_of(Aqk[j]), u_j, o);
       }
-    }
-    const Lanes diagonal = lanes_of(b.Aqk[i * kKdaBlock + i]);
-    for (int64_t l = 0; l < kWide; ++l) {
-      lanes_store(b.u + i * b.V + v + l * kLaneCount, u[l]);
-      lanes_store(o_i + l * kLaneCount, o[l] + diagonal * u[l]);
+      group_store(u_i, u);
+      group_store(o_i, mul_add(group_of(Aqk[i]), u, o));
     }
   }
 }
 
-void solve(const KdaBlock& b, int64_t n) {
-  for (int64_t v = 0; v < b.V; v += 16) solve_columns(b, n, v);
-  clear_rows(b.u, n, round_up(n, kTile), b.V);
-}
-
-// S[v .. v+1] <- S diag(P) + sum over tokens j .. j+3 of u D^T; P only with the first four.
-template <bool kDecay>
-void update_tile(const KdaBlock& b, int64_t j, int64_t v) {
-  float* S0 = b.S + v * b.K;
-  float* S1 = S0 + b.K;
-  const float* D = b.D + j * b.K;
-  Lanes u[2][kTile];
-  for (int64_t i = 0; i < kTile; ++i) {
-    u[0][i] = lanes_of(b.u[(j + i) * b.V + v]);
-    u[1][i] = lanes_of(b.u[(j + i) * b.V + v + 1]);
-  }
-  for (int64_t k = 0; k < b.K; k += kLaneCount) {
-    Lanes s0 = lanes_load(S0 + k);
-    Lanes s1 = lanes_load(S1 + k);
-    if constexpr (kDecay) {
-      const Lanes P = lanes_load(b.P + k);
-      s0 *= P;
-      s1 *= P;
+// Rows r .. r + R of S^T <- diag(P) S^T + D^T u.
+template <int R, int G>
+HWY_INLINE void update_tile(const KdaBlock& b, int64_t n, int64_t r, Panels<G>& x) {
+  Tile<R, G> s;
+  for (int i = 0; i < R; ++i) {
+    const Group P = group_of(b.P[r + i]);
+    for (int g = 0; g < G; ++g) {
+      s.at[i][g] = P * group_load(x.S + (g * b.K + r + i) * kKdaPanel);
     }
-    for (int64_t i = 0; i < kTile; ++i) {
-      const Lanes d = lanes_load(D + i * b.K + k);
-      s0 += u[0][i] * d;
-      s1 += u[1][i] * d;
+  }
+  tile_multiply(TileLeft{b.D + r, 1, b.K}, TileRight{x.u, x.kWidth, kGroup}, n, s);
+  for (int i = 0; i < R; ++i) {
+    for (int g = 0; g < G; ++g) group_store(x.S + (g * b.K + r + i) * kKdaPanel, s.at[i][g]);
+  }
+}
+
+template <int G>
+HWY_INLINE void update(const KdaBlock& b, int64_t n, Panels<G>& x) {
+  for (int64_t r = 0; r < b.K;) {
+    const int rows = next_tile_rows(b.K - r);
+    if (rows == 6) {
+      update_tile<6>(b, n, r, x);
+    } else if (rows == 4) {
+      update_tile<4>(b, n, r, x);
+    } else {
+      update_tile<2>(b, n, r, x);
     }
-    lanes_store(S0 + k, s0);
-    lanes_store(S1 + k, s1);
+    r += rows;
   }
 }
 
-void update(const KdaBlock& b, int64_t n) {
-  for (int64_t v = 0; v < b.V; v += 2) {
-    update_tile<true>(b, 0, v);
-    for (int64_t j = kTile; j < n; j += kTile) update_tile<false>(b, j, v);
+// Columns v .. v + 16 G of V.
+template <int G>
+HWY_NOINLINE void run_panels(const KdaParams& p, const KdaSpan& span, int64_t v,
+                             const KdaBlock& b) {
+  const int64_t n = span.n;
+  Panels<G> x;
+  x.S = b.S + (v - b.v_begin) * b.K;
+  for (int64_t i = 0; i < n; ++i) {
+    simd_load_run(p.v.data, p.v.dtype, offset_of(p.v, span.t + i, span.j, v), p.v.stride[2],
+                  x.kWidth, x.u + i * x.kWidth);
+  }
+  project(b, n, x);
+  solve(b, n, x);
+  for (int64_t i = 0; i < n; ++i) {
+    simd_store_run(p.out.data, p.out.dtype, offset_of(p.out, span.t + i, span.j, v),
+                   p.out.stride[2], x.kWidth, x.Y + (n + i) * x.kWidth);
+  }
+  update(b, n, x);
+}
+
+template <bool kWrite, typename Void>
+HWY_INLINE void prefetch_row(const BasicTensorView<Void>& x, int64_t t, int64_t j) {
+  const int64_t size = dtype_bytes(x.dtype);
+  const char* row = static_cast<const char*>(x.data) + offset_of(x, t, j) * size;
+  const int64_t bytes = x.stride[2] == 1 ? x.shape[2] * size : 0;
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, kWrite, 2);
+}
+
+// A head's rows lie far apart, so no prefetcher in the hardware finds the next one.
+HWY_INLINE void prefetch_tokens(const KdaParams& p, int64_t begin, int64_t end, int64_t j) {
+  const int64_t h = j / (p.v.shape[1] / p.q.shape[1]);
+  for (int64_t t = begin; t < end; ++t) {
+    prefetch_row<false>(p.q, t, h);
+    prefetch_row<false>(p.k, t, h);
+    prefetch_row<false>(p.gate, t, j);
+    prefetch_row<false>(p.v, t, j);
+    prefetch_row<true>(p.out, t, j);
   }
 }
 
-}  // namespace
-
-KdaBlock take_kda_block(const KdaParams& params, Scratch& scratch) {
-  KdaBlock b{};
-  b.V = params.state.shape[2];
-  b.K = params.state.shape[3];
-  b.S = scratch.take<float>(b.V * b.K);
-  b.dt_bias = scratch.take<float>(b.K);
-  b.alpha = scratch.take<float>(kKdaBlock * b.K);
-  b.k = scratch.take<float>(kKdaBlock * b.K);
-  b.q = scratch.take<float>(kKdaBlock * b.K);
-  b.v = scratch.take<float>(kKdaBlock * b.V);
-  b.beta = scratch.take<float>(kKdaBlock);
-  b.D = scratch.take<float>(kKdaBlock * b.K);
-  b.P = scratch.take<float>(b.K);
-  b.PK = scratch.take<float>(2 * kKdaBlock * b.K);
-  b.Y = scratch.take<float>(2 * kKdaBlock * b.V);
-  b.A = scratch.take<float>(kKdaBlock * kKdaBlock);
-  b.Aqk = scratch.take<float>(kKdaBlock * kKdaBlock);
-  b.u = scratch.take<float>(kKdaBlock * b.V);
-  return b;
+void run_block(const KdaParams& p, const KdaGateHead& head, const KdaSpan& span,
+               const KdaBlock& b) {
+  make_factors(p, head, span, b);
+  const int64_t next = span.t + span.n;
+  const int64_t ahead = min_i64(kKdaBlock, span.end - next);
+  for (int64_t v = b.v_begin; v < b.v_end;) {
+    const int groups = v + kTileGroups * kKdaPanel <= b.v_end ? kTileGroups : 1;
+    const int64_t width = groups * kKdaPanel;
+    const int64_t all = b.v_end - b.v_begin;
+    const int64_t done = v - b.v_begin;
+    // The next block's tokens, spread over the panels of this one.
+    prefetch_tokens(p, next + ahead * done / all, next + ahead * (done + width) / all, span.j);
+    if (groups == kTileGroups) {
+      run_panels<kTileGroups>(p, span, v, b);
+    } else {
+      run_panels<1>(p, span, v, b);
+    }
+    v += width;
+  }
 }
 
-void run_kda_block(const KdaParams& params, const KdaGateHead& head, int64_t t, int64_t n,
-                   int64_t j, KdaBlock& block) {
-  read_block(params, head, t, n, j, block);
-  relate_tokens(block, n);
-  project(block, n);
-  solve(block, n);
-  update(block, n);
+void load_panels(const TensorView& state, int64_t slot, bool fresh, int64_t j, const KdaBlock& b) {
+  if (fresh) return std::fill(b.S, b.S + b.state_size(), 0.0f), void();
+  HWY_ALIGN float row[256];
+  for (int64_t v = b.v_begin; v < b.v_end; ++v) {
+    const int64_t at = v - b.v_begin;
+    float* panel = b.S + at / kKdaPanel * kKdaPanel * b.K + at % kKdaPanel;
+    simd_load_run(state.data, state.dtype, offset_of(state, slot, j, v), state.stride[3], b.K, row);
+    for (int64_t k = 0; k < b.K; ++k) panel[k * kKdaPanel] = row[k];
+  }
+}
+
+bool store_panels(const TensorView& state, int64_t slot, int64_t j, const KdaBlock& b) {
+  bool fits = true;
+  HWY_ALIGN float row[256];
+  for (int64_t v = b.v_begin; v < b.v_end; ++v) {
+    const int64_t at = v - b.v_begin;
+    const float* panel = b.S + at / kKdaPanel * kKdaPanel * b.K + at % kKdaPanel;
+    for (int64_t k = 0; k < b.K; ++k) row[k] = panel[k * kKdaPanel];
+    fits &= simd_store_run(state.data, state.dtype, offset_of(state, slot, j, v), state.stride[3],
+                           b.K, row);
+  }
+  return fits;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(run_block);
+HWY_EXPORT(load_panels);
+HWY_EXPORT(store_panels);
+
+void run_kda_block(const KdaParams& params, const KdaGateHead& head, const KdaSpan& span,
+                   const KdaBlock& block) {
+  HWY_DYNAMIC_DISPATCH(run_block)(params, head, span, block);
+}
+
+void load_kda_panels(const TensorView& state, int64_t slot, bool fresh, int64_t j,
+                     const KdaBlock& block) {
+  HWY_DYNAMIC_DISPATCH(load_panels)(state, slot, fresh, j, block);
+}
+
+bool store_kda_panels(const TensorView& state, int64_t slot, int64_t j, const KdaBlock& block) {
+  return HWY_DYNAMIC_DISPATCH(store_panels)(state, slot, j, block);
 }
 
 }  // namespace linestate
+#endif

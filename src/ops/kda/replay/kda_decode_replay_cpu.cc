@@ -7,29 +7,150 @@
 #include "cpu/scratch.h"
 #include "ops/kda/decode/kda_decode_head.h"
 #include "ops/kda/kda_row_io.h"
-#include "ops/kda/kda_row_step.h"
 #include "ops/kda/replay/kda_decode_replay_kernels.h"
 #include "ops/kda/replay/kda_replay_row.h"
+#include "ops/kda/replay/kda_replay_scratch.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/kda/replay/kda_decode_replay_cpu.cc"
+#include <hwy/foreach_target.h>
+
+#include "ops/kda/kda_math_inl.h"
+#include "ops/kda/kda_row_step_inl.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace linestate {
+namespace HWY_NAMESPACE {
+
+// Gamma, the pending records decayed to now, and what their keys say to k^ and q^.
+HWY_INLINE void read_ring(const KdaReplayParams& p, const KdaReplayRow& x, int64_t j,
+                          const KdaReplayScratch& s) {
+  const int64_t V = p.kda.state.shape[2];
+  const int64_t K = p.kda.state.shape[3];
+  const KdaHeadToken& token = s.decode.token;
+  std::copy(token.alpha, token.alpha + K, s.gamma);
+  if (x.pending > 0) {
+    const TensorView& gamma = p.ring.gamma;
+    simd_load_run(gamma.data, gamma.dtype, offset_of(gamma, x.row.slot, j), gamma.stride[2], K,
+                  s.gamma);
+    kda_multiply(s.gamma, token.alpha, K, s.gamma);
+  }
+  kda_multiply(s.gamma, token.k, K, s.k);
+  kda_multiply(s.gamma, token.q, K, s.q);
+  for (int64_t r = 0; r < x.pending; ++r) {
+    const RingRun key = ring_run(p.ring.keys, x.row.slot, j, r);
+    const RingRun value = ring_run(p.ring.values, x.row.slot, j, r);
+    float* kappa = s.keys + r * K;
+    simd_load_run(key.data, key.dtype, key.offset, key.stride, K, kappa);
+    simd_load_run(value.data, value.dtype, value.offset, value.stride, V, s.values + r * V);
+    kda_multiply(kappa, token.alpha, K, kappa);
+    s.k_dot[r] = kda_dot(kappa, token.k, K);
+    s.q_dot[r] = kda_dot(kappa, token.q, K);
+  }
+  std::copy(token.k, token.k + K, s.keys + x.pending * K);
+  s.q_dot[x.pending] = kda_dot(token.k, token.q, K);
+}
+
+// Row v of S0; a fresh row has none.
+HWY_INLINE void load_state_row(const KdaReplayParams& p, const RowInfo& row, int64_t j, int64_t v,
+                               float* s) {
+  const TensorView& state = p.kda.state;
+  const int64_t K = state.shape[3];
+  if (row.fresh) {
+    std::fill(s, s + K, 0.0f);
+  } else {
+    simd_load_run(state.data, state.dtype, offset_of(state, row.slot, j, v), state.stride[3], K, s);
+  }
+}
+
+// u and o of this token for row v; returns u.
+HWY_INLINE float step_row(const KdaHeadToken& token, int64_t pending, int64_t V, int64_t K,
+                          int64_t v, const KdaReplayScratch& x) {
+  float p = 0.0f;
+  float o = 0.0f;
+  for (int64_t r = 0; r < pending; ++r) {
+    p += x.k_dot[r] * x.values[r * V + v];
+    o += x.q_dot[r] * x.values[r * V + v];
+  }
+  p += kda_dot(x.decode.s, x.k, K);
+  const float u = token.beta * (token.v[v] - p);
+  x.decode.o[v] = kda_dot(x.decode.s, x.q, K) + (o + x.q_dot[pending] * u);
+  return u;
+}
+
+// S0[v] <- S0[v] Gamma + sum_j u_j[v] kappa_j, this token's record included.
+HWY_INLINE void flush_row(int64_t records, int64_t V, int64_t K, int64_t v,
+                          const KdaReplayScratch& x) {
+  float* s = x.decode.s;
+  kda_multiply(s, x.gamma, K, s);
+  for (int64_t r = 0; r < records; ++r) {
+    const float u = x.values[r * V + v];
+    kda_add_scaled(x.keys + r * K, u, K, s);
+  }
+}
+
+// The decayed keys go back, this token's record behind them. False on overflow.
+HWY_INLINE bool append(const KdaReplayParams& p, const KdaReplayRow& x, int64_t j,
+                       const KdaReplayScratch& s) {
+  const int64_t V = p.kda.state.shape[2];
+  const int64_t K = p.kda.state.shape[3];
+  bool fits = true;
+  for (int64_t r = 0; r <= x.pending; ++r) {
+    const RingRun key = ring_run(p.ring.keys, x.row.slot, j, r);
+    fits &= simd_store_run(key.data, key.dtype, key.offset, key.stride, K, s.keys + r * K);
+  }
+  const RingRun value = ring_run(p.ring.values, x.row.slot, j, x.pending);
+  fits &= simd_store_run(value.data, value.dtype, value.offset, value.stride, V,
+                         s.values + x.pending * V);
+  const TensorView& gamma = p.ring.gamma;
+  simd_store_run(gamma.data, gamma.dtype, offset_of(gamma, x.row.slot, j), gamma.stride[2], K,
+                 s.gamma);
+  if (x.row.fresh) clear_kda_state(p.kda.state, x.row, j);
+  return fits;
+}
+
+// One token of a head that buffers. False when a finite value became infinite.
+bool replay_token(const KdaReplayParams& params, const KdaReplayRow& x, int64_t n, int64_t j,
+                  KdaReplayScratch& scratch) {
+  const KdaParams& p = params.kda;
+  const TensorView& state = p.state;
+  const int64_t V = state.shape[2];
+  const int64_t K = state.shape[3];
+  KdaHeadToken& token = scratch.decode.token;
+  read_kda_head_token(p, read_kda_gate_head(p, j, scratch.decode.dt_bias), n, j, token);
+  read_ring(params, x, j, scratch);
+  bool fits = true;
+  for (int64_t v = 0; v < V; ++v) {
+    float* s = scratch.decode.s;
+    load_state_row(params, x.row, j, v, s);
+    scratch.values[x.pending * V + v] = step_row(token, x.pending, V, K, v, scratch);
+    if (!x.flush) continue;
+    flush_row(x.pending + 1, V, K, v, scratch);
+    fits &= simd_store_run(state.data, state.dtype, offset_of(state, x.row.slot, j, v),
+                           state.stride[3], K, s);
+  }
+  if (!x.flush) fits = append(params, x, j, scratch);
+  simd_store_run(p.out.data, p.out.dtype, offset_of(p.out, n, j), p.out.stride[2], V,
+                 scratch.decode.o);
+  return fits;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(replay_token);
+
 namespace {
 
-struct ReplayScratch {
-  KdaDecodeScratch decode;
-  float* gamma;   // [K] product of decays since the checkpoint
-  float* k;       // [K] Gamma k^
-  float* q;       // [K] Gamma q^
-  float* keys;    // [R, K] kappa, this token's k^ behind the pending ones
-  float* values;  // [R, V] u
-  float* k_dot;   // [R] kappa_j . k^
-  float* q_dot;   // [R] kappa_j . q^
-};
-
-ReplayScratch take_scratch(const KdaReplayParams& p, Scratch& scratch) {
+KdaReplayScratch take_scratch(const KdaReplayParams& p, Scratch& scratch) {
   const int64_t V = p.kda.state.shape[2];
   const int64_t K = p.kda.state.shape[3];
   const int64_t R = p.ring.keys.shape[2] + 1;
-  ReplayScratch out;
+  KdaReplayScratch out;
   out.decode = take_kda_decode_scratch(p.kda, scratch);
   out.gamma = scratch.take<float>(K);
   out.k = scratch.take<float>(K);
@@ -47,111 +168,12 @@ int64_t scratch_bytes(const KdaReplayParams& p) {
   return count.bytes();
 }
 
-// Gamma, the pending records decayed to now, and what their keys say to k^ and q^.
-void read_ring(const KdaReplayParams& p, const KdaReplayRow& x, int64_t j, const ReplayScratch& s) {
-  const int64_t V = p.kda.state.shape[2];
-  const int64_t K = p.kda.state.shape[3];
-  const KdaHeadToken& token = s.decode.token;
-  std::copy(token.alpha, token.alpha + K, s.gamma);
-  if (x.pending > 0) {
-    const TensorView& gamma = p.ring.gamma;
-    load_run(gamma.data, gamma.dtype, offset_of(gamma, x.row.slot, j), gamma.stride[2], K, s.gamma);
-    for (int64_t k = 0; k < K; ++k) s.gamma[k] *= token.alpha[k];
-  }
-  for (int64_t k = 0; k < K; ++k) s.k[k] = s.gamma[k] * token.k[k];
-  for (int64_t k = 0; k < K; ++k) s.q[k] = s.gamma[k] * token.q[k];
-  for (int64_t r = 0; r < x.pending; ++r) {
-    const RingRun key = ring_run(p.ring.keys, x.row.slot, j, r);
-    const RingRun value = ring_run(p.ring.values, x.row.slot, j, r);
-    float* kappa = s.keys + r * K;
-    load_run(key.data, key.dtype, key.offset, key.stride, K, kappa);
-    load_run(value.data, value.dtype, value.offset, value.stride, V, s.values + r * V);
-    for (int64_t k = 0; k < K; ++k) kappa[k] *= token.alpha[k];
-    s.k_dot[r] = kda_dot(kappa, token.k, K);
-    s.q_dot[r] = kda_dot(kappa, token.q, K);
-  }
-  std::copy(token.k, token.k + K, s.keys + x.pending * K);
-  s.q_dot[x.pending] = kda_dot(token.k, token.q, K);
-}
-
-// Row v of S0; a fresh row has none.
-void load_state_row(const KdaReplayParams& p, const RowInfo& row, int64_t j, int64_t v, float* s) {
-  const TensorView& state = p.kda.state;
-  const int64_t K = state.shape[3];
-  if (row.fresh) {
-    std::fill(s, s + K, 0.0f);
-  } else {
-    load_run(state.data, state.dtype, offset_of(state, row.slot, j, v), state.stride[3], K, s);
-  }
-}
-
-// u and o of this token for row v; returns u.
-float step_row(const KdaHeadToken& token, int64_t pending, int64_t V, int64_t K, int64_t v,
-               const ReplayScratch& x) {
-  float p = 0.0f;
-  float o = 0.0f;
-  for (int64_t r = 0; r < pending; ++r) {
-    p += x.k_dot[r] * x.values[r * V + v];
-    o += x.q_dot[r] * x.values[r * V + v];
-  }
-  p += kda_dot(x.decode.s, x.k, K);
-  const float u = token.beta * (token.v[v] - p);
-  x.decode.o[v] = kda_dot(x.decode.s, x.q, K) + (o + x.q_dot[pending] * u);
-  return u;
-}
-
-// S0[v] <- S0[v] Gamma + sum_j u_j[v] kappa_j, this token's record included.
-void flush_row(int64_t records, int64_t V, int64_t K, int64_t v, const ReplayScratch& x) {
-  float* s = x.decode.s;
-  for (int64_t k = 0; k < K; ++k) s[k] *= x.gamma[k];
-  for (int64_t r = 0; r < records; ++r) {
-    const float u = x.values[r * V + v];
-    const float* kappa = x.keys + r * K;
-    for (int64_t k = 0; k < K; ++k) s[k] += u * kappa[k];
-  }
-}
-
-// The decayed keys go back, this token's record behind them. False on overflow.
-bool append(const KdaReplayParams& p, const KdaReplayRow& x, int64_t j, const ReplayScratch& s) {
-  const int64_t V = p.kda.state.shape[2];
-  const int64_t K = p.kda.state.shape[3];
-  bool fits = true;
-  for (int64_t r = 0; r <= x.pending; ++r) {
-    const RingRun key = ring_run(p.ring.keys, x.row.slot, j, r);
-    fits &= store_run(key.data, key.dtype, key.offset, key.stride, K, s.keys + r * K);
-  }
-  const RingRun value = ring_run(p.ring.values, x.row.slot, j, x.pending);
-  fits &=
-      store_run(value.data, value.dtype, value.offset, value.stride, V, s.values + x.pending * V);
-  const TensorView& gamma = p.ring.gamma;
-  store_run(gamma.data, gamma.dtype, offset_of(gamma, x.row.slot, j), gamma.stride[2], K, s.gamma);
-  if (x.row.fresh) clear_kda_state(p.kda.state, x.row, j);
-  return fits;
-}
-
 void replay_head(const KdaReplayParams& params, const ExecContext& context, int64_t n, int64_t j,
-                 ReplayScratch scratch) {
+                 KdaReplayScratch scratch) {
   const KdaParams& p = params.kda;
   const KdaReplayRow x = read_replay_row(params, n);
   if (x.plain()) return decode_kda_head_cpu(p, context, n, j, scratch.decode);
-  const TensorView& state = p.state;
-  const int64_t V = state.shape[2];
-  const int64_t K = state.shape[3];
-  KdaHeadToken& token = scratch.decode.token;
-  read_kda_head_token(p, read_kda_gate_head(p, j, scratch.decode.dt_bias), n, j, token);
-  read_ring(params, x, j, scratch);
-  bool fits = true;
-  for (int64_t v = 0; v < V; ++v) {
-    float* s = scratch.decode.s;
-    load_state_row(params, x.row, j, v, s);
-    scratch.values[x.pending * V + v] = step_row(token, x.pending, V, K, v, scratch);
-    if (!x.flush) continue;
-    flush_row(x.pending + 1, V, K, v, scratch);
-    fits &= store_run(state.data, state.dtype, offset_of(state, x.row.slot, j, v), state.stride[3],
-                      K, s);
-  }
-  if (!x.flush) fits = append(params, x, j, scratch);
-  store_run(p.out.data, p.out.dtype, offset_of(p.out, n, j), p.out.stride[2], V, scratch.decode.o);
+  const bool fits = HWY_DYNAMIC_DISPATCH(replay_token)(params, x, n, j, scratch);
   if (!fits) raise_overflow(context.status, static_cast<int32_t>(n), x.row.slot, p.layer);
 }
 
@@ -173,3 +195,4 @@ Status kda_decode_replay_cpu(const KdaReplayParams& params, const ExecContext& c
 }
 
 }  // namespace linestate
+#endif

@@ -8,30 +8,95 @@
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
 #include "ops/draft_tree/draft_path.h"
-#include "ops/kda/kda_head_token.h"
 #include "ops/kda/kda_record.h"
 #include "ops/kda/kda_row_io.h"
-#include "ops/kda/kda_row_step.h"
 #include "ops/kda/verify/kda_verify_kernels.h"
+#include "ops/kda/verify/kda_verify_scratch.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/kda/verify/kda_verify_cpu.cc"
+#include <hwy/foreach_target.h>
+
+#include "ops/kda/kda_math_inl.h"
+#include "ops/kda/kda_row_step_inl.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace linestate {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE void read_nodes(const KdaVerifyParams& params, const RowInfo& row, const DraftTree& tree,
+                           int64_t j, const KdaVerifyScratch& x) {
+  const KdaParams& p = params.kda;
+  const int64_t V = p.state.shape[2];
+  const int64_t K = p.state.shape[3];
+  const int64_t group = p.v.shape[1] / p.q.shape[1];
+  const KdaGateHead head = read_kda_gate_head(p, j, x.dt_bias);
+  for (int64_t i = 0; i < tree.nodes(); ++i) {
+    if (tree.inert(i)) continue;
+    const int64_t t = row.token_begin + i;
+    KdaHeadToken token{x.alpha + i * K, x.k + i * K, x.q + i * K, x.v + i * V};
+    read_kda_head_token(p, head, t, j, token);
+    x.beta[i] = token.beta;
+    simd_load_run(token.alpha, DType::kF32, 0, 1, K, kda_record_alpha(params.record, t, j));
+    if (j % group == 0) record_kda_key(params.record, p.k, t, j / group, token.k_inverse_norm);
+  }
+}
+
+// One row of the state through all nodes.
+HWY_INLINE void verify_state_row(const KdaVerifyParams& params, const RowInfo& row,
+                                 const DraftTree& tree, int64_t j, int64_t v,
+                                 const KdaVerifyScratch& x) {
+  const KdaParams& p = params.kda;
+  const TensorView& state = p.state;
+  const int64_t V = state.shape[2];
+  const int64_t K = state.shape[3];
+  if (row.fresh) {
+    std::fill(x.s, x.s + K, 0.0f);
+  } else {
+    simd_load_run(state.data, state.dtype, offset_of(state, row.slot, j, v), state.stride[3], K,
+                  x.s);
+  }
+  VecMask unused = mask_none();  // f32 to f32
+  for (int64_t i = 0; i < tree.nodes(); ++i) {
+    if (tree.inert(i)) continue;
+    const int64_t t = row.token_begin + i;
+    const float* before = x.s + (1 + tree.parent_of(i)) * K;
+    float* s = x.s + (1 + i) * K;
+    const float* k = x.k + i * K;
+    float predicted = 0.0f, o = 0.0f;
+    kda_decay_and_predict<1>(x.alpha + i * K, k, K, before, K, s, &predicted);
+    const float u = x.beta[i] * (x.v[i * V + v] - predicted);
+    kda_update_and_read<1>(k, x.q + i * K, &u, K, s, s, K, &o, unused);
+    kda_record_u(params.record, t, j)[v] = u;
+    store_f32(p.out.data, p.out.dtype, offset_of(p.out, t, j, v), o);
+  }
+}
+
+// The nodes of one row, on one head.
+void verify_nodes(const KdaVerifyParams& params, const RowInfo& row, const DraftTree& tree,
+                  int64_t j, const KdaVerifyScratch& x) {
+  read_nodes(params, row, tree, j, x);
+  for (int64_t v = 0; v < params.kda.state.shape[2]; ++v) {
+    verify_state_row(params, row, tree, j, v, x);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(verify_nodes);
+
 namespace {
 
-struct VerifyScratch {
-  float* dt_bias;  // [K]
-  float* alpha;    // [nodes, K]
-  float* k;        // [nodes, K] k^
-  float* q;        // [nodes, K] scale * q^
-  float* v;        // [nodes, V]
-  float* beta;     // [nodes]
-  float* s;        // [1 + nodes, K] one row of the state: committed, then behind every node
-};
-
-VerifyScratch take_scratch(const KdaParams& p, Scratch& scratch) {
+KdaVerifyScratch take_scratch(const KdaParams& p, Scratch& scratch) {
   const int64_t V = p.state.shape[2];
   const int64_t K = p.state.shape[3];
   const int64_t nodes = min_i64(p.q.shape[0], kMaxVerifyNodes);
-  VerifyScratch out;
+  KdaVerifyScratch out;
   out.dt_bias = scratch.take<float>(K);
   out.alpha = scratch.take<float>(nodes * K);
   out.k = scratch.take<float>(nodes * K);
@@ -48,59 +113,13 @@ int64_t scratch_bytes(const KdaParams& p) {
   return count.bytes();
 }
 
-void read_nodes(const KdaVerifyParams& params, const RowInfo& row, const DraftTree& tree, int64_t j,
-                const VerifyScratch& x) {
-  const KdaParams& p = params.kda;
-  const int64_t V = p.state.shape[2];
-  const int64_t K = p.state.shape[3];
-  const int64_t group = p.v.shape[1] / p.q.shape[1];
-  const KdaGateHead head = read_kda_gate_head(p, j, x.dt_bias);
-  for (int64_t i = 0; i < tree.nodes(); ++i) {
-    if (tree.inert(i)) continue;
-    const int64_t t = row.token_begin + i;
-    KdaHeadToken token{x.alpha + i * K, x.k + i * K, x.q + i * K, x.v + i * V};
-    read_kda_head_token(p, head, t, j, token);
-    x.beta[i] = token.beta;
-    std::copy(token.alpha, token.alpha + K, kda_record_alpha(params.record, t, j));
-    if (j % group == 0) record_kda_key(params.record, p.k, t, j / group, token.k_inverse_norm);
-  }
-}
-
-// One row of the state through all nodes.
-void verify_state_row(const KdaVerifyParams& params, const RowInfo& row, const DraftTree& tree,
-                      int64_t j, int64_t v, const VerifyScratch& x) {
-  const KdaParams& p = params.kda;
-  const TensorView& state = p.state;
-  const int64_t V = state.shape[2];
-  const int64_t K = state.shape[3];
-  if (row.fresh) {
-    std::fill(x.s, x.s + K, 0.0f);
-  } else {
-    load_run(state.data, state.dtype, offset_of(state, row.slot, j, v), state.stride[3], K, x.s);
-  }
-  for (int64_t i = 0; i < tree.nodes(); ++i) {
-    if (tree.inert(i)) continue;
-    const int64_t t = row.token_begin + i;
-    const float* before = x.s + (1 + tree.parent_of(i)) * K;
-    float* s = x.s + (1 + i) * K;
-    std::copy(before, before + K, s);
-    const float* k = x.k + i * K;
-    const float predicted = kda_decay_and_predict(x.alpha + i * K, k, K, s);
-    const float u = x.beta[i] * (x.v[i * V + v] - predicted);
-    const float o = kda_update_and_read(k, x.q + i * K, u, K, s);
-    kda_record_u(params.record, t, j)[v] = u;
-    store_f32(p.out.data, p.out.dtype, offset_of(p.out, t, j, v), o);
-  }
-}
-
-void verify_head(const KdaVerifyParams& params, int64_t n, int64_t j, const VerifyScratch& x) {
+void verify_head(const KdaVerifyParams& params, int64_t n, int64_t j, const KdaVerifyScratch& x) {
   const KdaParams& p = params.kda;
   const RowInfo row = read_prefill_row(p.rows, n, p.state.shape[0]);
   clear_kda_out(p, row.token_begin, row.token_begin + row.tokens, j);
   if (row.valid == 0) return;
   const DraftTree tree(params.parent, row);
-  read_nodes(params, row, tree, j, x);
-  for (int64_t v = 0; v < p.state.shape[2]; ++v) verify_state_row(params, row, tree, j, v, x);
+  HWY_DYNAMIC_DISPATCH(verify_nodes)(params, row, tree, j, x);
 }
 
 }  // namespace
@@ -123,3 +142,4 @@ Status kda_verify_cpu(const KdaVerifyParams& params, const ExecContext& context)
 }
 
 }  // namespace linestate
+#endif

@@ -20,8 +20,8 @@
 #define HWY_TARGET_INCLUDE "ops/lightning/verify/lightning_verify_cpu.cc"
 #include <hwy/foreach_target.h>
 
+#include "cpu/simd_panel_inl.h"
 #include "cpu/simd_run_inl.h"
-#include "cpu/simd_tile_inl.h"
 
 #ifndef LINESTATE_LIGHTNING_VERIFY_ONCE
 #define LINESTATE_LIGHTNING_VERIFY_ONCE
@@ -65,8 +65,8 @@ void load_nodes(const LightningNodes& x, const LightningParams& params, int64_t 
     }
   }
   const int64_t used = x.count * x.dim;
-  std::fill(x.q + used, x.q + round_up(x.count, kTileRows) * x.dim, 0.0f);
-  std::fill(x.q_decay + used, x.q_decay + round_up(x.count, kTileRows) * x.dim, 0.0f);
+  std::fill(x.q + used, x.q + round_up(x.count, kPanelRows) * x.dim, 0.0f);
+  std::fill(x.q_decay + used, x.q_decay + round_up(x.count, kPanelRows) * x.dim, 0.0f);
   std::fill(x.k + used, x.k + x.columns * x.dim, 0.0f);
   transpose(x.k, x.dim, x.columns, x.dim, x.kT, x.columns);
 }
@@ -74,11 +74,10 @@ void load_nodes(const LightningNodes& x, const LightningParams& params, int64_t 
 // C = rows of a [rows, D] times b, 16 columns.
 HWY_INLINE void product_panel(const float* a, const LightningNodes& x, const float* b,
                               int64_t b_pitch, float* c, int64_t c_pitch) {
-  for (int64_t i = 0; i < x.count; i += kTileRows) {
-    Tile sum;
-    for (int r = 0; r < kTileRows; ++r) sum.row[r] = group_of(0.0f);
-    tile_add(sum, a + i * x.dim, x.dim, 1, b, b_pitch, x.dim);
-    for (int r = 0; r < kTileRows; ++r) group_store(c + (i + r) * c_pitch, sum.row[r]);
+  for (int64_t i = 0; i < x.count; i += kPanelRows) {
+    PanelTile sum = panel_zero();
+    panel_multiply({a + i * x.dim, x.dim, 1}, b, b_pitch, x.dim, sum);
+    for (int r = 0; r < kPanelRows; ++r) group_store(c + (i + r) * c_pitch, sum.at[r][0]);
   }
 }
 

@@ -1,0 +1,102 @@
+// One token on one row of the state, in f32: decode, verify, commit and replay share it. The order
+// of additions is fixed, so the same token on the same row gives the same bits everywhere. Compiled
+// once per instruction set, see cpu/simd_inl.h.
+#if defined(LINESTATE_OPS_KDA_KDA_ROW_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LINESTATE_OPS_KDA_KDA_ROW_STEP_INL_H_
+#undef LINESTATE_OPS_KDA_KDA_ROW_STEP_INL_H_
+#else
+#define LINESTATE_OPS_KDA_KDA_ROW_STEP_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "cpu/simd_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace linestate {
+namespace HWY_NAMESPACE {
+
+/// R rows of the state, a pitch apart: s [R, K] <- before * alpha; predicted[r] = s[r] k. `before`
+/// is f32, bf16 or f16, and may be s.
+template <int R, typename T>
+HWY_INLINE void kda_decay_and_predict(const float* alpha, const float* key, int64_t K,
+                                      const T* before, int64_t pitch, float* s, float* predicted) {
+  Group sum[R];
+  for (int r = 0; r < R; ++r) sum[r] = group_of(0.0f);
+  for (int64_t k = 0; k < K; k += kGroup) {
+    for (int i = 0; i < kGroupVecs; ++i) {
+      const int64_t at = k + i * kVecLanes;
+      const Vec decay = vec_load(alpha + at);
+      const Vec with = vec_load(key + at);
+      for (int r = 0; r < R; ++r) {
+        const Vec decayed = hn::Mul(vec_load(before + r * pitch + at), decay);
+        vec_store(s + r * K + at, decayed);
+        sum[r].v[i] = hn::MulAdd(decayed, with, sum[r].v[i]);
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r) predicted[r] = group_sum(sum[r]);
+}
+
+/// R rows: after <- s + u[r] k, read[r] = (s + u[r] k) q before it is rounded to T. `after` may be
+/// s. Lanes that overflow T are added to `lost`.
+template <int R, typename T>
+HWY_INLINE void kda_update_and_read(const float* key, const float* query, const float* u, int64_t K,
+                                    const float* s, T* after, int64_t pitch, float* read,
+                                    VecMask& lost) {
+  Group sum[R];
+  for (int r = 0; r < R; ++r) sum[r] = group_of(0.0f);
+  for (int64_t k = 0; k < K; k += kGroup) {
+    for (int i = 0; i < kGroupVecs; ++i) {
+      const int64_t at = k + i * kVecLanes;
+      const Vec with = vec_load(key + at);
+      const Vec asked = vec_load(query + at);
+      for (int r = 0; r < R; ++r) {
+        const Vec updated = hn::MulAdd(vec_of(u[r]), with, vec_load(s + r * K + at));
+        lost = hn::Or(lost, vec_overflows(after, updated));
+        vec_store(after + r * pitch + at, updated);
+        sum[r].v[i] = hn::MulAdd(updated, asked, sum[r].v[i]);
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r) read[r] = group_sum(sum[r]);
+}
+
+/// s [K] <- s * alpha + u k, the bits of the two above.
+HWY_INLINE void kda_decay_and_update(const float* alpha, const float* key, float u, int64_t K,
+                                     float* s) {
+  const Group weight = group_of(u);
+  for (int64_t k = 0; k < K; k += kGroup) {
+    const Group decayed = group_load(s + k) * group_load(alpha + k);
+    group_store(s + k, mul_add(weight, group_load(key + k), decayed));
+  }
+}
+
+/// product [K] <- a * b; any of them may be another.
+HWY_INLINE void kda_multiply(const float* a, const float* b, int64_t K, float* product) {
+  for (int64_t k = 0; k < K; k += kVecLanes) {
+    vec_store(product + k, hn::Mul(vec_load(a + k), vec_load(b + k)));
+  }
+}
+
+/// s [K] <- s + u k.
+HWY_INLINE void kda_add_scaled(const float* key, float u, int64_t K, float* s) {
+  for (int64_t k = 0; k < K; k += kVecLanes) {
+    vec_store(s + k, hn::MulAdd(vec_of(u), vec_load(key + k), vec_load(s + k)));
+  }
+}
+
+/// a b over K elements, and in the order of the sums above.
+HWY_INLINE float kda_dot(const float* a, const float* b, int64_t K) {
+  Group sum = group_of(0.0f);
+  for (int64_t k = 0; k < K; k += kGroup) {
+    sum = mul_add(group_load(a + k), group_load(b + k), sum);
+  }
+  return group_sum(sum);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
