@@ -37,29 +37,34 @@ HWY_INLINE void panels_to_row(const float* in, int64_t dim, int64_t rows, int64_
   }
 }
 
-void load_state_panels(const TensorView& state, int64_t slot, int64_t head, float* S) {
+void load_state_panels(const TensorView& state, int64_t slot, int64_t head, int64_t begin,
+                       int64_t end, float* S) {
   const int64_t dim = state.shape[2];
-  const int64_t row_bytes = dim * dtype_bytes(state.dtype);
+  const int64_t columns = end - begin;
+  const int64_t row_bytes = columns * dtype_bytes(state.dtype);
   HWY_ALIGN float row[kMostDim];
   for (int64_t d = 0; d < dim; ++d) {
     // Hardware prefetchers stop at a page's end.
     const char* ahead = static_cast<const char*>(state.data) +
-                        offset_of(state, slot, head, d) * dtype_bytes(state.dtype) + kPageBytes;
+                        offset_of(state, slot, head, d, begin) * dtype_bytes(state.dtype) +
+                        kPageBytes;
     for (int64_t b = 0; b < row_bytes; b += kLineBytes) hwy::Prefetch(ahead + b);
-    simd_load_run(state.data, state.dtype, offset_of(state, slot, head, d), state.stride[3], dim,
-                  row);
-    row_to_panels(row, dim, dim, d, S);
+    simd_load_run(state.data, state.dtype, offset_of(state, slot, head, d, begin), state.stride[3],
+                  columns, row);
+    row_to_panels(row, columns, dim, d, S + begin * dim);
   }
 }
 
-bool store_state_panels(const TensorView& state, int64_t slot, int64_t head, const float* S) {
+bool store_state_panels(const TensorView& state, int64_t slot, int64_t head, int64_t begin,
+                        int64_t end, const float* S) {
   const int64_t dim = state.shape[2];
   HWY_ALIGN float row[kMostDim];
+  const int64_t columns = end - begin;
   bool fits = true;
   for (int64_t d = 0; d < dim; ++d) {
-    panels_to_row(S, dim, dim, d, row);
-    fits &= simd_store_run(state.data, state.dtype, offset_of(state, slot, head, d),
-                           state.stride[3], dim, row);
+    panels_to_row(S + begin * dim, columns, dim, d, row);
+    fits &= simd_store_run(state.data, state.dtype, offset_of(state, slot, head, d, begin),
+                           state.stride[3], columns, row);
   }
   return fits;
 }
@@ -104,7 +109,7 @@ HWY_INLINE void advance_panel(const LightningBlock& block, int64_t n, SplitDecay
 void advance(const LightningBlock& block, int64_t n, float* S) {
   decay_keys(block, n);
   const SplitDecay decay = split_decay(block.slope, n);
-  for (int64_t e = 0; e < block.dim; e += kGroup) {
+  for (int64_t e = block.begin; e < block.end; e += kGroup) {
     advance_panel(block, n, decay, block.v + e * kTokens, S + e * block.dim);
   }
 }
@@ -160,15 +165,17 @@ void run(const LightningBlock& block, const LightningQueries& x, int64_t n,
   decay_keys(block, n);
   block_scores(x, dim, n);
   const SplitDecay decay = split_decay(block.slope, n);
-  for (int64_t e = 0; e < dim; e += kGroup) {
+  for (int64_t e = block.begin; e < block.end; e += kGroup) {
     const float* v = block.v + e * kTokens;
     output_panel(x, dim, n, v, S + e * dim, x.o + e * kTokens);
     advance_panel(block, n, decay, v, S + e * dim);
   }
+  const int64_t columns = block.end - block.begin;
   HWY_ALIGN float row[kMostDim];
   for (int64_t i = 0; i < n; ++i) {
-    panels_to_row(x.o, dim, kTokens, i, row);
-    simd_store_run(out.data, out.dtype, offset_of(out, begin + i, head), out.stride[2], dim, row);
+    panels_to_row(x.o + block.begin * kTokens, columns, kTokens, i, row);
+    const int64_t first = offset_of(out, begin + i, head, block.begin);
+    simd_store_run(out.data, out.dtype, first, out.stride[2], columns, row);
   }
 }
 
@@ -189,6 +196,7 @@ LightningBlock cut_lightning_block(Scratch& scratch, int64_t dim, float slope) {
   LightningBlock block;
   block.dim = dim;
   block.slope = slope;
+  block.end = dim;
   block.k = scratch.take<float>(kLightningBlock * dim);
   block.k_decay = scratch.take<float>(kLightningBlock * dim);
   block.v = scratch.take<float>(kLightningBlock * dim);
@@ -244,17 +252,19 @@ void run_block(const LightningBlock& block, const LightningQueries& queries, int
   HWY_DYNAMIC_DISPATCH(run)(block, queries, n, q, out, begin, head, S);
 }
 
-void load_panels(const TensorView& state, int64_t slot, int64_t head, bool fresh, float* S) {
+void load_panels(const TensorView& state, int64_t slot, int64_t head, bool fresh, int64_t begin,
+                 int64_t end, float* S) {
   const int64_t dim = state.shape[2];
   if (fresh) {
-    std::memset(S, 0, static_cast<size_t>(dim * dim) * sizeof(float));
+    std::memset(S + begin * dim, 0, static_cast<size_t>((end - begin) * dim) * sizeof(float));
     return;
   }
-  HWY_DYNAMIC_DISPATCH(load_state_panels)(state, slot, head, S);
+  HWY_DYNAMIC_DISPATCH(load_state_panels)(state, slot, head, begin, end, S);
 }
 
-bool store_panels(const TensorView& state, int64_t slot, int64_t head, const float* S) {
-  return HWY_DYNAMIC_DISPATCH(store_state_panels)(state, slot, head, S);
+bool store_panels(const TensorView& state, int64_t slot, int64_t head, int64_t begin, int64_t end,
+                  const float* S) {
+  return HWY_DYNAMIC_DISPATCH(store_state_panels)(state, slot, head, begin, end, S);
 }
 
 }  // namespace linestate

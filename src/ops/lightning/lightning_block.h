@@ -25,12 +25,17 @@ static_assert(kChunkTokens % kLightningBlock == 0,
 struct LightningBlock {
   int64_t dim = 0;
   float slope = 0.0f;
+  // Columns of V that this task computes, multiples of 16: columns never meet, so a head may be
+  // shared by threads without changing a bit. Others are neither read nor written.
+  int64_t begin = 0;
+  int64_t end = 0;
   float* k;        // [kLightningBlock, D]
   float* k_decay;  // [kLightningBlock, D], k_j * lambda^(n-1-j)
   float* v;        // panels [D / 16, kLightningBlock, 16]
   float* lambda;   // [kLightningBlock + 1], lambda^m
 };
 
+/// All columns.
 LightningBlock cut_lightning_block(Scratch& scratch, int64_t dim, float slope);
 
 /// lambda^m for m up to `most` <= kLightningBlock.
@@ -69,9 +74,12 @@ void run_block(const LightningBlock& block, const LightningQueries& queries, int
                const ConstTensorView& q, const TensorView& out, int64_t begin, int64_t head,
                float* S);
 
-/// State [K, V] of (slot, head) in panels; zeros for a fresh row, whatever the slot holds.
-void load_panels(const TensorView& state, int64_t slot, int64_t head, bool fresh, float* S);
+/// Columns [begin, end) of the state [K, V] of (slot, head) in panels; zeros for a fresh row,
+/// whatever the slot holds.
+void load_panels(const TensorView& state, int64_t slot, int64_t head, bool fresh, int64_t begin,
+                 int64_t end, float* S);
 /// Returns false when a finite value became infinite in the pool's dtype.
-bool store_panels(const TensorView& state, int64_t slot, int64_t head, const float* S);
+bool store_panels(const TensorView& state, int64_t slot, int64_t head, int64_t begin, int64_t end,
+                  const float* S);
 
 }  // namespace linestate

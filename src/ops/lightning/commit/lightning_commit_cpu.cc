@@ -41,11 +41,11 @@ void commit_head(const LightningCommitParams& params, const ExecContext& context
   const float slope = load_f32(params.slopes.data, DType::kF32, offset_of(params.slopes, head));
   const Buffers x = cut(scratch, dim, slope, params.snapshots.defined());
   const auto store = [&](int64_t slot, const float* S) {
-    if (store_panels(params.state, slot, head, S)) return;
+    if (store_panels(params.state, slot, head, 0, dim, S)) return;
     raise_overflow(context.status, static_cast<int32_t>(n), slot, params.layer);
   };
   fill_lambda(x.block, min_i64(tokens, kLightningBlock));
-  load_panels(params.state, row.slot, head, row.fresh, x.S);
+  load_panels(params.state, row.slot, head, row.fresh, 0, dim, x.S);
   const RowSnapshots snapshots(params.snapshots, n, row, params.state.shape[0], tokens);
   for (int64_t done = 0; done < tokens;) {
     const int64_t block = next_block(row.start, done, tokens);

@@ -15,6 +15,8 @@
 namespace linestate {
 namespace {
 
+constexpr int64_t kSliceColumns = 16;  // least of a slice
+
 struct Buffers {
   LightningBlock block;
   LightningQueries queries;
@@ -37,21 +39,33 @@ int64_t scratch_bytes(const LightningParams& params) {
   return counter.bytes();
 }
 
+// Columns [begin, end) of V of one head.
 struct Head {
   int64_t index = 0;
   int64_t dim = 0;
   float slope = 0.0f;
+  int64_t begin = 0;
+  int64_t end = 0;
 };
+
+// Tasks that a head is cut into when there are too few heads to keep the threads busy. Scores are
+// made by each of them; bits do not depend on the cut.
+int64_t slices_of_head(int64_t heads, int64_t dim, int64_t threads) {
+  if (heads % threads == 0 || heads >= 4 * threads) return 1;
+  int64_t slices = 2;
+  while (heads * slices < threads && 2 * slices * kSliceColumns <= dim) slices *= 2;
+  return dim % (slices * kSliceColumns) == 0 ? slices : 1;
+}
 
 /// Where the states of one row and head go.
 struct StateSink {
   const LightningParams& params;
   const ExecContext& context;
   int64_t row_index;
-  int64_t head;
+  Head head;
 
   void store(int64_t slot, const float* S) const {
-    if (store_panels(params.state, slot, head, S)) return;
+    if (store_panels(params.state, slot, head.index, head.begin, head.end, S)) return;
     raise_overflow(context.status, static_cast<int32_t>(row_index), slot, params.layer);
   }
 };
@@ -61,7 +75,8 @@ void block_snapshots(const RowSnapshots& snapshots, int64_t done, int64_t n, con
                      const StateSink& sink) {
   for (int64_t at = snapshots.next(done); at != RowSnapshots::kNone && at <= done + n;
        at = snapshots.next(at)) {
-    std::copy(x.S, x.S + x.block.dim * x.block.dim, x.S_then);
+    std::copy(x.S + x.block.begin * x.block.dim, x.S + x.block.end * x.block.dim,
+              x.S_then + x.block.begin * x.block.dim);
     advance_block(x.block, at - done, x.S_then);
     snapshots.at(at, [&](int64_t, int64_t slot) { sink.store(slot, x.S_then); });
   }
@@ -69,18 +84,22 @@ void block_snapshots(const RowSnapshots& snapshots, int64_t done, int64_t n, con
 
 void run_head(const LightningParams& params, const ExecContext& context, const RowInfo& row,
               int64_t row_index, const Head& head, Scratch scratch) {
-  zero_tokens(params.out, head.index, row.token_begin + row.valid, row.token_begin + row.tokens);
+  if (head.begin == 0) {
+    zero_tokens(params.out, head.index, row.token_begin + row.valid, row.token_begin + row.tokens);
+  }
   if (row.valid == 0) {
-    if (row.live && row.fresh) zero_state(params.state, row.slot, head.index);
+    if (row.live && row.fresh && head.begin == 0) zero_state(params.state, row.slot, head.index);
     return;
   }
 
-  const Buffers x = cut(scratch, head.dim, head.slope, params.snapshots.defined());
+  Buffers x = cut(scratch, head.dim, head.slope, params.snapshots.defined());
+  x.block.begin = head.begin;
+  x.block.end = head.end;
   const int64_t most = min_i64(row.valid, kLightningBlock);
   fill_lambda(x.block, most);
   fill_scaled(x.queries, params.scale, head.slope, most);
-  load_panels(params.state, row.slot, head.index, row.fresh, x.S);
-  const StateSink sink{params, context, row_index, head.index};
+  load_panels(params.state, row.slot, head.index, row.fresh, head.begin, head.end, x.S);
+  const StateSink sink{params, context, row_index, head};
   const RowSnapshots snapshots(params.snapshots, row_index, row, params.state.shape[0], row.valid);
   for (int64_t done = 0; done < row.valid;) {
     const int64_t n = next_block(row.start, done, row.valid);
@@ -106,12 +125,17 @@ Status lightning_prefill_cpu(const LightningParams& params, const ExecContext& c
   const int64_t heads = params.q.shape[1];
   const int64_t dim = params.q.shape[2];
   const int64_t bytes = scratch_bytes(params);
-  parallel_for(context, params.rows.slot.shape[0] * heads, [&](int64_t task, int thread) {
-    const int64_t n = task / heads;
-    const int64_t h = task % heads;
+  const int64_t num_heads = params.rows.slot.shape[0] * heads;  // of all rows
+  const int64_t slices = slices_of_head(num_heads, dim, thread_count(context));
+  parallel_for(context, num_heads * slices, [&](int64_t task, int thread) {
+    const int64_t n = task / slices / heads;
+    const int64_t h = task / slices % heads;
+    const int64_t columns = dim / slices;
+    const int64_t begin = task % slices * columns;
     const RowInfo row = read_prefill_row(params.rows, n, params.state.shape[0]);
     const float slope = load_f32(params.slopes.data, DType::kF32, offset_of(params.slopes, h));
-    run_head(params, context, row, n, {h, dim, slope}, thread_scratch(context, thread, bytes));
+    run_head(params, context, row, n, {h, dim, slope, begin, begin + columns},
+             thread_scratch(context, thread, bytes));
   });
   for (int64_t h = 0; h < heads; ++h) {
     zero_tokens(params.out, h, end_of_rows(params.rows), params.out.shape[0]);

@@ -180,7 +180,7 @@ void verify_head(const LightningVerifyParams& verify, const RowInfo& row, int64_
     x.decay[i] = x.scaled[tree.inert(i) ? 0 : tree.depth(i)];
   }
   HWY_DYNAMIC_DISPATCH(load_nodes)(x.nodes, params, row.token_begin, head, x.decay);
-  if (!row.fresh) load_panels(params.state, row.slot, head, false, x.S);
+  if (!row.fresh) load_panels(params.state, row.slot, head, false, 0, x.nodes.dim, x.S);
   HWY_DYNAMIC_DISPATCH(node_products)(x.nodes, row.fresh ? nullptr : x.S);
   add_paths(tree, x);
   for (int64_t i = 0; i < tree.nodes(); ++i) {
