@@ -49,7 +49,7 @@ TEST(BenchCli, TheFirstLineTellsMachineBuildAndRoofs) {
   EXPECT_EQ(*head.get_string("record"), "run");
   EXPECT_EQ(head.get_string("date")->size(), std::string("2026-11-30T22:10:00Z").size());
   const Json& machine = **head.get("machine");
-  for (const char* key : {"device", "name", "features", "cpu", "fma_target"}) {
+  for (const char* key : {"device", "name", "features", "cpu", "simd", "fma_target"}) {
     EXPECT_FALSE(machine.get_string(key)->empty()) << key;
   }
   EXPECT_GE(*machine.get_int("logical_cpus"), 1);

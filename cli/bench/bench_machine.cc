@@ -53,6 +53,7 @@ Json machine_json(const BenchDevice& device) {
     machine.set("memory_bytes", size_or_null(info.memory_bytes));
   }
   machine.set("cpu", devices.front().name);
+  machine.set("simd", devices.front().simd);
   machine.set("logical_cpus", static_cast<int64_t>(sysconf(_SC_NPROCESSORS_ONLN)));
   machine.set("fma_target", multiply_add_target());
   Json caches = Json::object();

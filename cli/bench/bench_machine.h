@@ -15,8 +15,9 @@ struct CpuCaches {
 };
 CpuCaches cpu_caches();
 
-/// {"cpu", "logical_cpus", "features", "fma_target", "caches": {"l1d", "l2", "l3"}, "memory_bytes",
-/// "load_1min"}; sizes in bytes, null where the system does not say. The load is that of now.
+/// {"device", "name", "features", "memory_bytes", "cpu", "simd" (what the `cpu` kernels run with),
+/// "logical_cpus", "fma_target", "caches": {"l1d", "l2", "l3"}, "load_1min"}; sizes in bytes, null
+/// where the system does not say. The load is that of now.
 testing::Json machine_json(const BenchDevice& device);
 /// {"version", "numerics", "description", "flags", "commit"}.
 testing::Json build_json();

@@ -40,7 +40,6 @@ class ConvBlock {
   void run_node(const RowInfo& row, const DraftTree& tree, int64_t node);
   /// Output of `token` from planes inputs_[(newest + 1 + j) % W], oldest first.
   void convolve_token(int64_t token, int64_t newest);
-  void round_like_exact(const float* const* w, const float* const* in);
   void zero_token(int64_t token);
 
   const CausalConv1dParams& params_;

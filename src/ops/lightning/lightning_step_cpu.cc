@@ -1,98 +1,157 @@
 #include "ops/lightning/lightning_step_cpu.h"
 
-#include <algorithm>
-
 #include "base/device_status.h"
-#include "cpu/avx2.h"
+#include "base/run_copy.h"
 #include "ops/common/snapshot_access.h"
 #include "ops/lightning/lightning_access.h"
 #include "ops/lightning/lightning_decay.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/lightning/lightning_step_cpu.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+
+#include "cpu/simd_run_inl.h"
+
+#ifndef LINESTATE_LIGHTNING_STEP_ONCE
+#define LINESTATE_LIGHTNING_STEP_ONCE
 namespace linestate {
-namespace {
 
-constexpr int64_t kRowsAtOnce = 4;  // rows of S whose products are added to o in one go
+constexpr int64_t kStepMostDim = 256;
+constexpr int kStepRows = 4;  // rows of S whose products are added to o in one go
 
-struct Buffers {
-  float* q;  // [K], times scale
-  float* k;  // [K]
-  float* v;  // [V]
-  float* o;  // [V]
-  float* S;  // [kRowsAtOnce, V], used when the pool is not dense f32
+// One token of one head.
+struct LightningStep {
+  int64_t dim;
+  SplitDecay lambda;
+  bool fresh;
+  alignas(64) float q[kStepMostDim];  // times scale
+  alignas(64) float k[kStepMostDim];
+  alignas(64) float v[kStepMostDim];
+  alignas(64) float o[kStepMostDim];
 };
 
-Buffers cut(Scratch& scratch, int64_t dim) {
-  Buffers x;
-  x.q = scratch.take<float>(dim);
-  x.k = scratch.take<float>(dim);
-  x.v = scratch.take<float>(dim);
-  x.o = scratch.take<float>(dim);
-  x.S = scratch.take<float>(kRowsAtOnce * dim);
-  return x;
-}
+}  // namespace linestate
+#endif
 
-// Rows [i, i + kRowsAtOnce) of S, rows `dim` apart in memory.
-LINESTATE_INLINE void advance_rows_body(const Buffers& x, int64_t i, int64_t dim, SplitDecay lambda,
-                                        float* __restrict S) {
-  float* __restrict S1 = S + dim;
-  float* __restrict S2 = S + 2 * dim;
-  float* __restrict S3 = S + 3 * dim;
-  float* __restrict o = x.o;
-  const float* __restrict v = x.v;
-  const float* k = x.k + i;
-  const float* q = x.q + i;
-  const float k0 = k[0], k1 = k[1], k2 = k[2], k3 = k[3];
-  const float q0 = q[0], q1 = q[1], q2 = q[2], q3 = q[3];
-  for (int64_t d = 0; d < dim; ++d) {
-    const float s0 = lambda.hi * S[d] + (lambda.lo * S[d] + k0 * v[d]);
-    const float s1 = lambda.hi * S1[d] + (lambda.lo * S1[d] + k1 * v[d]);
-    const float s2 = lambda.hi * S2[d] + (lambda.lo * S2[d] + k2 * v[d]);
-    const float s3 = lambda.hi * S3[d] + (lambda.lo * S3[d] + k3 * v[d]);
-    S[d] = s0;
-    S1[d] = s1;
-    S2[d] = s2;
-    S3[d] = s3;
-    o[d] += (q0 * s0 + q1 * s1) + (q2 * s2 + q3 * s3);
+HWY_BEFORE_NAMESPACE();
+namespace linestate {
+namespace HWY_NAMESPACE {
+
+// The state streams through from memory once. Hardware prefetchers stop at a page's end and leave
+// a core waiting there; asking a page ahead fills the gap (docs/kernels/lightning_prefill_cpu.md).
+constexpr int64_t kAheadBytes = 4096;
+
+// Rows [i, i + kStepRows) of S, `pitch` elements apart. False when a finite value became infinite.
+template <bool kFresh, typename T>
+HWY_INLINE bool step_rows(LightningStep& x, int64_t i, T* S, int64_t pitch) {
+  Vec k[kStepRows];
+  Vec q[kStepRows];
+  for (int r = 0; r < kStepRows; ++r) {
+    k[r] = vec_of(x.k[i + r]);
+    q[r] = vec_of(x.q[i + r]);
   }
-}
-
-LINESTATE_AVX2 void advance_rows_avx2(const Buffers& x, int64_t i, int64_t dim, SplitDecay lambda,
-                                      float* S) {
-  advance_rows_body(x, i, dim, lambda, S);
-}
-
-void advance_rows(const Buffers& x, int64_t i, int64_t dim, SplitDecay lambda, float* S) {
-  if (cpu_has_avx2()) return advance_rows_avx2(x, i, dim, lambda, S);
-  advance_rows_body(x, i, dim, lambda, S);
-}
-
-void load_rows(const TensorView& state, const RowInfo& row, int64_t head, int64_t i, float* S) {
-  const int64_t dim = state.shape[3];
-  if (row.fresh) {
-    std::fill(S, S + kRowsAtOnce * dim, 0.0f);
-    return;
+  const Vec hi = vec_of(x.lambda.hi);
+  const Vec lo = vec_of(x.lambda.lo);
+  VecMask lost = mask_none();
+  for (int64_t group = 0; group < x.dim; group += kGroup) {
+    for (int r = 0; r < kStepRows; ++r) {
+      hwy::Prefetch(S + r * pitch + group + kAheadBytes / static_cast<int64_t>(sizeof(T)));
+    }
+    for (int64_t e = group; e < group + kGroup; e += kVecLanes) {
+      const Vec v = vec_load(x.v + e);
+      Vec o = vec_load(x.o + e);
+      for (int r = 0; r < kStepRows; ++r) {
+        T* at = S + r * pitch + e;
+        const Vec old = kFresh ? hn::Zero(Tag()) : vec_load(at);
+        const Vec s = hn::MulAdd(old, hi, hn::MulAdd(k[r], v, hn::Mul(old, lo)));
+        lost = hn::Or(lost, vec_overflows(at, s));
+        vec_store(at, s);
+        o = hn::MulAdd(q[r], s, o);
+      }
+      vec_store(x.o + e, o);
+    }
   }
-  for (int64_t r = 0; r < kRowsAtOnce; ++r) {
-    load_run(state.data, state.dtype, offset_of(state, row.slot, head, i + r), state.stride[3], dim,
-             S + r * dim);
-  }
+  return hn::AllFalse(Tag(), lost);
 }
 
-bool store_rows(const TensorView& state, int64_t slot, int64_t head, int64_t i, const float* S) {
-  const int64_t dim = state.shape[3];
+template <typename T>
+HWY_INLINE bool step_dense(LightningStep& x, T* S, int64_t pitch) {
   bool fits = true;
-  for (int64_t r = 0; r < kRowsAtOnce; ++r) {
-    fits &= store_run(state.data, state.dtype, offset_of(state, slot, head, i + r), state.stride[3],
-                      dim, S + r * dim);
+  for (int64_t i = 0; i < x.dim; i += kStepRows) {
+    T* rows = S + i * pitch;
+    fits &= x.fresh ? step_rows<true>(x, i, rows, pitch) : step_rows<false>(x, i, rows, pitch);
   }
   return fits;
 }
 
-}  // namespace
+// Elements with a stride go through a copy in f32.
+HWY_INLINE bool step_strided(LightningStep& x, const TensorView& state, int64_t first) {
+  HWY_ALIGN float rows[kStepRows * kStepMostDim];
+  bool fits = true;
+  for (int64_t i = 0; i < x.dim; i += kStepRows) {
+    const int64_t at = first + i * state.stride[2];
+    for (int r = 0; r < kStepRows && !x.fresh; ++r) {
+      load_run(state.data, state.dtype, at + r * state.stride[2], state.stride[3], x.dim,
+               rows + r * x.dim);
+    }
+    x.fresh ? step_rows<true>(x, i, rows, x.dim) : step_rows<false>(x, i, rows, x.dim);
+    for (int r = 0; r < kStepRows; ++r) {
+      fits &= store_run(state.data, state.dtype, at + r * state.stride[2], state.stride[3], x.dim,
+                        rows + r * x.dim);
+    }
+  }
+  return fits;
+}
 
-int64_t lightning_step_scratch_bytes(int64_t dim) {
+// The head's state moves by one token, x.o becomes its output.
+bool step_state(LightningStep& x, const TensorView& state, int64_t slot, int64_t head) {
+  const int64_t first = offset_of(state, slot, head);
+  const int64_t pitch = state.stride[2];
+  if (state.stride[3] != 1) return step_strided(x, state, first);
+  switch (state.dtype) {
+    case DType::kBF16:
+      return step_dense(x, static_cast<hwy::bfloat16_t*>(state.data) + first, pitch);
+    case DType::kF16:
+      return step_dense(x, static_cast<hwy::float16_t*>(state.data) + first, pitch);
+    default:
+      return step_dense(x, static_cast<float*>(state.data) + first, pitch);
+  }
+}
+
+HWY_INLINE void load_values(const ConstTensorView& tensor, int64_t n, int64_t head, float* values) {
+  simd_load_run(tensor.data, tensor.dtype, offset_of(tensor, n, head), tensor.stride[2],
+                tensor.shape[2], values);
+}
+
+void step_token(LightningStep& x, const LightningParams& params, int64_t n, int64_t head) {
+  load_values(params.q, n, head, x.q);
+  load_values(params.k, n, head, x.k);
+  load_values(params.v, n, head, x.v);
+  for (int64_t d = 0; d < x.dim; d += kGroup) {
+    group_store(x.q + d, group_load(x.q + d) * group_of(params.scale));
+    group_store(x.o + d, group_of(0.0f));
+  }
+}
+
+void store_output(const LightningStep& x, const TensorView& out, int64_t n, int64_t head) {
+  simd_store_run(out.data, out.dtype, offset_of(out, n, head), out.stride[2], x.dim, x.o);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(step_state);
+HWY_EXPORT(step_token);
+HWY_EXPORT(store_output);
+
+int64_t lightning_step_scratch_bytes() {
   Scratch counter;
-  cut(counter, dim);
+  counter.take<LightningStep>(1);
   return counter.bytes();
 }
 
@@ -103,30 +162,26 @@ void lightning_step_cpu(const LightningParams& params, const ExecContext& contex
     if (row.live && row.fresh) zero_state(params.state, row.slot, head);
     return;
   }
-  const int64_t dim = params.q.shape[2];
-  const Buffers x = cut(scratch, dim);
-
-  const float slope = load_f32(params.slopes.data, DType::kF32, offset_of(params.slopes, head));
-  const SplitDecay lambda = split_decay(slope, 1);
-  std::fill(x.o, x.o + dim, 0.0f);
-  load_token(params.q, n, head, x.q);
-  load_token(params.k, n, head, x.k);
-  load_token(params.v, n, head, x.v);
-  for (int64_t d = 0; d < dim; ++d) x.q[d] *= params.scale;
-  float* in_place = direct_state(params.state, row.slot, head);
-  const RowSnapshots snapshots(params.snapshots, n, row, params.state.shape[0], row.valid);
-  const auto store = [&](int64_t slot, int64_t i, const float* S) {
-    if (store_rows(params.state, slot, head, i, S)) return;
-    raise_overflow(context.status, static_cast<int32_t>(n), slot, params.layer);
-  };
-  for (int64_t i = 0; i < dim; i += kRowsAtOnce) {
-    float* S = in_place != nullptr ? in_place + i * dim : x.S;
-    if (in_place == nullptr || row.fresh) load_rows(params.state, row, head, i, S);
-    advance_rows(x, i, dim, lambda, S);
-    if (in_place == nullptr) store(row.slot, i, S);
-    snapshots.at(1, [&](int64_t, int64_t slot) { store(slot, i, S); });
+  const TensorView& state = params.state;
+  LightningStep& x = *scratch.take<LightningStep>(1);
+  x.dim = params.q.shape[2];
+  x.lambda =
+      split_decay(load_f32(params.slopes.data, DType::kF32, offset_of(params.slopes, head)), 1);
+  x.fresh = row.fresh;
+  HWY_DYNAMIC_DISPATCH(step_token)(x, params, n, head);
+  if (!HWY_DYNAMIC_DISPATCH(step_state)(x, state, row.slot, head)) {
+    raise_overflow(context.status, static_cast<int32_t>(n), row.slot, params.layer);
   }
-  store_token(params.out, n, head, x.o);
+  HWY_DYNAMIC_DISPATCH(store_output)(x, params.out, n, head);
+  const RowSnapshots snapshots(params.snapshots, n, row, state.shape[0], row.valid);
+  snapshots.at(1, [&](int64_t, int64_t slot) {
+    for (int64_t d = 0; d < x.dim; ++d) {
+      copy_run({state.data, state.dtype, offset_of(state, slot, head, d), state.stride[3]},
+               {state.data, state.dtype, offset_of(state, row.slot, head, d), state.stride[3]},
+               x.dim);
+    }
+  });
 }
 
 }  // namespace linestate
+#endif

@@ -11,8 +11,8 @@
 
 namespace linestate {
 
-/// Scratch of one thread for heads of dimension `dim`.
-int64_t lightning_step_scratch_bytes(int64_t dim);
+/// Scratch of one thread.
+int64_t lightning_step_scratch_bytes();
 
 /// Row n: output, snapshot where the plan wants one, state; what the row contract says without a
 /// valid token.

@@ -8,7 +8,6 @@
 #include "ops/common/snapshot_access.h"
 #include "ops/draft_tree/accepted_path.h"
 #include "ops/lightning/commit/lightning_commit_kernels.h"
-#include "ops/lightning/lightning_access.h"
 #include "ops/lightning/lightning_block.h"
 
 namespace linestate {
@@ -16,15 +15,13 @@ namespace {
 
 struct Buffers {
   LightningBlock block;
-  float* k;       // [D]
-  float* S;       // [K, V], used when the pool is not dense f32
-  float* S_then;  // [K, V], a snapshot inside a block; only with a plan
+  float* S;       // [K, V] in panels
+  float* S_then;  // the same, a snapshot inside a block; only with a plan
 };
 
 Buffers cut(Scratch& scratch, int64_t dim, float slope, bool snapshots) {
   Buffers x;
   x.block = cut_lightning_block(scratch, dim, slope);
-  x.k = scratch.take<float>(dim);
   x.S = scratch.take<float>(dim * dim);
   x.S_then = scratch.take<float>(snapshots ? dim * dim : 0);
   return x;
@@ -36,18 +33,6 @@ int64_t scratch_bytes(const LightningCommitParams& params) {
   return counter.bytes();
 }
 
-// Nodes [done, done + n) of the path.
-void load_block(const LightningCommitParams& params, const AcceptedPath& accepted, int64_t head,
-                int64_t done, int64_t n, const Buffers& x) {
-  const int64_t dim = x.block.dim;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t token = accepted.token(done + i);
-    load_token(params.record.k, token, head, x.k);
-    load_token(params.record.v, token, head, x.block.v + i * dim);
-    for (int64_t d = 0; d < dim; ++d) x.block.kT[d * kLightningBlock + i] = x.k[d];
-  }
-}
-
 void commit_head(const LightningCommitParams& params, const ExecContext& context,
                  const AcceptedPath& accepted, int64_t n, int64_t head, Scratch scratch) {
   const RowInfo& row = accepted.row;
@@ -56,27 +41,28 @@ void commit_head(const LightningCommitParams& params, const ExecContext& context
   const float slope = load_f32(params.slopes.data, DType::kF32, offset_of(params.slopes, head));
   const Buffers x = cut(scratch, dim, slope, params.snapshots.defined());
   const auto store = [&](int64_t slot, const float* S) {
-    if (store_state(params.state, slot, head, S)) return;
+    if (store_panels(params.state, slot, head, 0, dim, S)) return;
     raise_overflow(context.status, static_cast<int32_t>(n), slot, params.layer);
   };
   fill_lambda(x.block, min_i64(tokens, kLightningBlock));
-  float* in_place = direct_state(params.state, row.slot, head);
-  float* S = in_place != nullptr ? in_place : x.S;
-  if (in_place == nullptr || row.fresh) load_state(params.state, row.slot, head, row.fresh, S);
+  load_panels(params.state, row.slot, head, row.fresh, 0, dim, x.S);
   const RowSnapshots snapshots(params.snapshots, n, row, params.state.shape[0], tokens);
   for (int64_t done = 0; done < tokens;) {
     const int64_t block = next_block(row.start, done, tokens);
-    load_block(params, accepted, head, done, block, x);
+    for (int64_t i = 0; i < block; ++i) {
+      load_block_token(x.block, i, params.record.k, params.record.v, accepted.token(done + i),
+                       head);
+    }
     for (int64_t at = snapshots.next(done); at != RowSnapshots::kNone && at <= done + block;
          at = snapshots.next(at)) {
-      std::copy(S, S + dim * dim, x.S_then);
+      std::copy(x.S, x.S + dim * dim, x.S_then);
       advance_block(x.block, at - done, x.S_then);
       snapshots.at(at, [&](int64_t, int64_t slot) { store(slot, x.S_then); });
     }
-    advance_block(x.block, block, S);
+    advance_block(x.block, block, x.S);
     done += block;
   }
-  if (in_place == nullptr) store(row.slot, S);
+  store(row.slot, x.S);
 }
 
 }  // namespace

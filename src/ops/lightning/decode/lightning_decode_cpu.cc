@@ -8,14 +8,13 @@
 
 namespace linestate {
 
-int64_t lightning_decode_cpu_workspace_bytes(const LightningParams& params,
-                                             const ExecContext& context) {
-  return thread_count(context) * lightning_step_scratch_bytes(params.q.shape[2]);
+int64_t lightning_decode_cpu_workspace_bytes(const LightningParams&, const ExecContext& context) {
+  return thread_count(context) * lightning_step_scratch_bytes();
 }
 
 Status lightning_decode_cpu(const LightningParams& params, const ExecContext& context) {
   const int64_t heads = params.q.shape[1];
-  const int64_t bytes = lightning_step_scratch_bytes(params.q.shape[2]);
+  const int64_t bytes = lightning_step_scratch_bytes();
   const int64_t tasks = params.rows.slot.shape[0] * heads;
   const int64_t elements = tasks * params.state.shape[2] * params.state.shape[3];
   parallel_for(threads_for(context, elements), tasks, [&](int64_t task, int thread) {

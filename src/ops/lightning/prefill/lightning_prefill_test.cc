@@ -251,6 +251,27 @@ TEST_P(LightningPrefill, BatchMatesAndThreadsDoNotMatter) {
   }
 }
 
+// Fewer heads than threads: the columns of a head are divided among them.
+TEST_P(LightningPrefill, ThreadsThatShareAHeadDoNotMatter) {
+  for (int64_t dim : {16, 80, 128, 256}) {
+    for (DType state : {DType::kF32, DType::kBF16}) {
+      LightningShape shape;
+      shape.rows = {{1, 40, 75, 70}, {3, 0, 0}, {-1, 0, 2}};
+      shape.heads = 1;
+      shape.dim = dim;
+      shape.state = state;
+      LightningCase alone(shape);
+      ASSERT_EQ(prefill(alone, GetParam()).to_string(), "ok");
+      for (int threads : {2, 4, 7, 64}) {
+        SCOPED_TRACE(std::to_string(dim) + " with " + std::to_string(threads));
+        LightningCase shared(shape);
+        ASSERT_EQ(prefill(shared, GetParam(), threads).to_string(), "ok");
+        expect_same_bits(alone, shared);
+      }
+    }
+  }
+}
+
 // 0.917 a token is the steepest slope of 64 heads; 40 underflows within a block; 0 and 4e-8 keep
 // everything.
 TEST_P(LightningPrefill, SteepAndFlatSlopes) {

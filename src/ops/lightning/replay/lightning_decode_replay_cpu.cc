@@ -49,8 +49,7 @@ Buffers cut(Scratch& scratch, const LightningReplayParams& params) {
 int64_t scratch_bytes(const LightningReplayParams& params) {
   Scratch counter;
   cut(counter, params);
-  const int64_t plain = lightning_step_scratch_bytes(params.lightning.q.shape[2]);
-  return std::max(counter.bytes(), plain);
+  return std::max(counter.bytes(), lightning_step_scratch_bytes());
 }
 
 // Sixteen running sums, so that the loop is vector code with an order of its own.

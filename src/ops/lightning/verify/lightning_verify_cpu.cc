@@ -7,51 +7,136 @@
 #include "base/device_status.h"
 #include "base/int_math.h"
 #include "base/row_access.h"
-#include "cpu/avx2.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
-#include "cpu/small_matmul.h"
 #include "ops/draft_tree/draft_path.h"
 #include "ops/lightning/lightning_access.h"
+#include "ops/lightning/lightning_block.h"
 #include "ops/lightning/lightning_decay.h"
 #include "ops/lightning/lightning_record.h"
 #include "ops/lightning/verify/lightning_verify_kernels.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/lightning/verify/lightning_verify_cpu.cc"
+#include <hwy/foreach_target.h>
+
+#include "cpu/simd_panel_inl.h"
+#include "cpu/simd_run_inl.h"
+
+#ifndef LINESTATE_LIGHTNING_VERIFY_ONCE
+#define LINESTATE_LIGHTNING_VERIFY_ONCE
 namespace linestate {
-namespace {
 
-constexpr int64_t kRowTile = 4;      // of small_matmul
-constexpr int64_t kColumnTile = 16;  // of small_matmul
-
-struct Buffers {
-  int64_t rows;     // nodes of the largest row, whole tiles
-  int64_t columns;  // the same for columns
+// Nodes of one row and head. Rows and columns are whole tiles: what lies behind the nodes is zero.
+struct LightningNodes {
+  int64_t dim;
+  int64_t count;
+  int64_t columns;  // pitch of kT and A
   float* q;         // [rows, D]
   float* q_decay;   // [rows, D], q_i * scale * lambda^d_i
+  float* k;         // [rows, D]
   float* kT;        // [D, columns]
   float* v;         // [rows, D]
-  float* k;         // [D]
   float* A;         // [rows, columns], q_i . k_a
   float* o;         // [rows, D]
-  float* S;         // [K, V], used when the pool is not dense f32
-  float* scaled;    // [nodes + 1], scale * lambda^m
+};
+
+}  // namespace linestate
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace linestate {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE void load_node(const ConstTensorView& tensor, int64_t token, int64_t head, float* out) {
+  simd_load_run(tensor.data, tensor.dtype, offset_of(tensor, token, head), tensor.stride[2],
+                tensor.shape[2], out);
+}
+
+void load_nodes(const LightningNodes& x, const LightningParams& params, int64_t begin, int64_t head,
+                const float* decay) {
+  for (int64_t i = 0; i < x.count; ++i) {
+    load_node(params.q, begin + i, head, x.q + i * x.dim);
+    load_node(params.k, begin + i, head, x.k + i * x.dim);
+    load_node(params.v, begin + i, head, x.v + i * x.dim);
+    const Group factor = group_of(decay[i]);
+    for (int64_t d = 0; d < x.dim; d += kGroup) {
+      group_store(x.q_decay + i * x.dim + d, group_load(x.q + i * x.dim + d) * factor);
+    }
+  }
+  const int64_t used = x.count * x.dim;
+  std::fill(x.q + used, x.q + round_up(x.count, kPanelRows) * x.dim, 0.0f);
+  std::fill(x.q_decay + used, x.q_decay + round_up(x.count, kPanelRows) * x.dim, 0.0f);
+  std::fill(x.k + used, x.k + x.columns * x.dim, 0.0f);
+  transpose(x.k, x.dim, x.columns, x.dim, x.kT, x.columns);
+}
+
+// C = rows of a [rows, D] times b, 16 columns.
+HWY_INLINE void product_panel(const float* a, const LightningNodes& x, const float* b,
+                              int64_t b_pitch, float* c, int64_t c_pitch) {
+  for (int64_t i = 0; i < x.count; i += kPanelRows) {
+    PanelTile sum = panel_zero();
+    panel_multiply({a + i * x.dim, x.dim, 1}, b, b_pitch, x.dim, sum);
+    for (int r = 0; r < kPanelRows; ++r) group_store(c + (i + r) * c_pitch, sum.at[r][0]);
+  }
+}
+
+// A, and the part of o that comes from the committed state S0 in panels; null = zero.
+void node_products(const LightningNodes& x, const float* S0) {
+  for (int64_t j = 0; j < x.columns; j += kGroup) {
+    product_panel(x.q, x, x.kT + j, x.columns, x.A + j, x.columns);
+  }
+  for (int64_t e = 0; e < x.dim; e += kGroup) {
+    if (S0 != nullptr) {
+      product_panel(x.q_decay, x, S0 + e * x.dim, kGroup, x.o + e, x.dim);
+    } else {
+      for (int64_t i = 0; i < x.count; ++i) group_store(x.o + i * x.dim + e, group_of(0.0f));
+    }
+  }
+}
+
+void add_scaled(const float* v, float a, int64_t dim, float* o) {
+  const Group factor = group_of(a);
+  for (int64_t d = 0; d < dim; d += kGroup) {
+    group_store(o + d, mul_add(factor, group_load(v + d), group_load(o + d)));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(load_nodes);
+HWY_EXPORT(node_products);
+HWY_EXPORT(add_scaled);
+
+namespace {
+
+constexpr int64_t kLaneColumns = 16;  // of a Group
+
+struct Buffers {
+  LightningNodes nodes;
+  float* S;       // [K, V] in panels
+  float* scaled;  // [nodes + 1], scale * lambda^m
+  float* decay;   // [nodes], scale * lambda^d_i
 };
 
 Buffers cut(Scratch& scratch, const LightningParams& params) {
   const int64_t dim = params.q.shape[2];
-  const int64_t nodes = kMaxVerifyNodes;  // not the batch: scratch must not grow with it
+  const int64_t most = kMaxVerifyNodes;  // not the batch: scratch must not grow with it
   Buffers x;
-  x.rows = round_up(nodes, kRowTile);
-  x.columns = round_up(nodes, kColumnTile);
-  x.q = scratch.take<float>(x.rows * dim);
-  x.q_decay = scratch.take<float>(x.rows * dim);
-  x.kT = scratch.take<float>(dim * x.columns);
-  x.v = scratch.take<float>(x.rows * dim);
-  x.k = scratch.take<float>(dim);
-  x.A = scratch.take<float>(x.rows * x.columns);
-  x.o = scratch.take<float>(x.rows * dim);
+  x.nodes.dim = dim;
+  for (float** rows :
+       {&x.nodes.q, &x.nodes.q_decay, &x.nodes.k, &x.nodes.kT, &x.nodes.v, &x.nodes.o}) {
+    *rows = scratch.take<float>(most * dim);
+  }
+  x.nodes.A = scratch.take<float>(most * most);
   x.S = scratch.take<float>(dim * dim);
-  x.scaled = scratch.take<float>(nodes + 1);
+  x.scaled = scratch.take<float>(most + 1);
+  x.decay = scratch.take<float>(most);
   return x;
 }
 
@@ -61,58 +146,17 @@ int64_t scratch_bytes(const LightningParams& params) {
   return counter.bytes();
 }
 
-// Inert nodes get rows too, which nobody reads.
-void load_nodes(const LightningParams& params, const RowInfo& row, int64_t head,
-                const DraftTree& tree, const Buffers& x) {
-  const int64_t dim = params.q.shape[2];
-  const int64_t nodes = tree.nodes();
-  const int64_t columns = round_up(nodes, kColumnTile);
-  std::fill(x.kT, x.kT + dim * columns, 0.0f);
-  for (int64_t i = 0; i < nodes; ++i) {
-    load_token(params.q, row.token_begin + i, head, x.q + i * dim);
-    load_token(params.k, row.token_begin + i, head, x.k);
-    load_token(params.v, row.token_begin + i, head, x.v + i * dim);
-    const float decay = x.scaled[tree.inert(i) ? 0 : tree.depth(i)];
-    for (int64_t d = 0; d < dim; ++d) {
-      x.q_decay[i * dim + d] = x.q[i * dim + d] * decay;
-      x.kT[d * columns + i] = x.k[d];
-    }
-  }
-  const int64_t padded = round_up(nodes, kRowTile);
-  std::fill(x.q + nodes * dim, x.q + padded * dim, 0.0f);
-  std::fill(x.q_decay + nodes * dim, x.q_decay + padded * dim, 0.0f);
-}
-
-LINESTATE_INLINE void add_scaled_body(const float* __restrict v, float a, int64_t dim,
-                                      float* __restrict o) {
-  for (int64_t d = 0; d < dim; ++d) o[d] += a * v[d];
-}
-
-LINESTATE_AVX2 void add_scaled_avx2(const float* v, float a, int64_t dim, float* o) {
-  add_scaled_body(v, a, dim, o);
-}
-
-void add_scaled(const float* v, float a, int64_t dim, float* o) {
-  if (cpu_has_avx2()) return add_scaled_avx2(v, a, dim, o);
-  add_scaled_body(v, a, dim, o);
-}
-
-// The part of S0, then the nodes of each path from the root down.
-void node_outputs(const DraftTree& tree, int64_t dim, const float* S0, const Buffers& x) {
-  const int64_t nodes = tree.nodes();
-  const int64_t rows = round_up(nodes, kRowTile);
-  const int64_t columns = round_up(nodes, kColumnTile);
-  std::fill(x.o, x.o + rows * dim, 0.0f);
-  if (S0 != nullptr) small_matmul({x.q_decay, S0, x.o, dim, dim, dim, rows, dim, dim});
-  std::fill(x.A, x.A + rows * columns, 0.0f);
-  small_matmul({x.q, x.kT, x.A, dim, columns, columns, rows, columns, dim});
-  for (int64_t i = 0; i < nodes; ++i) {
+// The nodes of each path from the root down, behind the part of S0.
+void add_paths(const DraftTree& tree, const Buffers& x) {
+  const LightningNodes& nodes = x.nodes;
+  for (int64_t i = 0; i < nodes.count; ++i) {
     if (tree.inert(i)) continue;
     const DraftPath path = tree.path_to(i);
     for (int64_t step = 0; step < path.length; ++step) {
       const int64_t node = path.node[static_cast<size_t>(step)];
-      const float a = x.A[i * columns + node] * x.scaled[path.length - 1 - step];
-      add_scaled(x.v + node * dim, a, dim, x.o + i * dim);
+      const float a = nodes.A[i * nodes.columns + node] * x.scaled[path.length - 1 - step];
+      HWY_DYNAMIC_DISPATCH(add_scaled)
+      (nodes.v + node * nodes.dim, a, nodes.dim, nodes.o + i * nodes.dim);
     }
   }
 }
@@ -124,28 +168,27 @@ void verify_head(const LightningVerifyParams& verify, const RowInfo& row, int64_
   if (row.valid == 0) return;
   record_nodes(verify, row, head);
   const DraftTree tree(verify.parent, row);
-  const int64_t dim = params.q.shape[2];
-  const Buffers x = cut(scratch, params);
+  Buffers x = cut(scratch, params);
+  x.nodes.count = tree.nodes();
+  x.nodes.columns = round_up(tree.nodes(), kLaneColumns);
   const float slope = load_f32(params.slopes.data, DType::kF32, offset_of(params.slopes, head));
   for (int64_t m = 0; m <= tree.nodes(); ++m) {
     x.scaled[m] = static_cast<float>(static_cast<double>(params.scale) * decay_f64(slope, m));
   }
-  load_nodes(params, row, head, tree, x);
-  const float* S0 = nullptr;
-  if (!row.fresh) {
-    S0 = direct_state(params.state, row.slot, head);
-    if (S0 == nullptr) {
-      load_state(params.state, row.slot, head, false, x.S);
-      S0 = x.S;
-    }
+  // Inert nodes get rows too, which nobody reads.
+  for (int64_t i = 0; i < tree.nodes(); ++i) {
+    x.decay[i] = x.scaled[tree.inert(i) ? 0 : tree.depth(i)];
   }
-  node_outputs(tree, dim, S0, x);
+  HWY_DYNAMIC_DISPATCH(load_nodes)(x.nodes, params, row.token_begin, head, x.decay);
+  if (!row.fresh) load_panels(params.state, row.slot, head, false, 0, x.nodes.dim, x.S);
+  HWY_DYNAMIC_DISPATCH(node_products)(x.nodes, row.fresh ? nullptr : x.S);
+  add_paths(tree, x);
   for (int64_t i = 0; i < tree.nodes(); ++i) {
     const int64_t t = row.token_begin + i;
     if (tree.inert(i)) {
       zero_tokens(params.out, head, t, t + 1);
     } else {
-      store_token(params.out, t, head, x.o + i * dim);
+      store_token(params.out, t, head, x.nodes.o + i * x.nodes.dim);
     }
   }
 }
@@ -173,3 +216,4 @@ Status lightning_verify_cpu(const LightningVerifyParams& verify, const ExecConte
 }
 
 }  // namespace linestate
+#endif
