@@ -311,6 +311,35 @@ TEST_F(RestoreTest, RefusesByIndexAndChangesNothing) {
   }
 }
 
+// A shared prefix: one source for two slots, and its own request goes on in the same batch.
+TEST_F(ForwardMetadataTest, OneSlotWithPendingRecordsIsCopiedTwice) {
+  PoolSpec with_rings = spec();
+  with_rings.replay.length = 4;
+  with_rings.replay.slopes = {{}, {0.5f, 0.25f}};
+  StatePool pool = *StatePool::create(with_rings, 8);
+  for (const TensorView& plane : pool.planes()) testing::fill_normal(plane, 3);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    testing::fill_normal(pool.replay_ring(layer).keys, 4);
+    testing::fill_normal(pool.replay_ring(layer).values, 5);
+  }
+  testing::fill_constant(pool.replay_ring(0).gamma, 0.5);
+  auto* cursor = static_cast<int32_t*>(pool.replay_cursor().data);
+  cursor[0] = 2;
+  const HostTensor unfolded = testing::copy_of(pool.recurrent(0).slice(0, 0, 1));
+  ForwardBatch batch;
+  const std::vector<Row> rows = {extend(0, 9, 2), extend(1, 9, 2), extend(2, 9, 2)};
+  batch.rows = rows;
+  batch.pre.copy = {{0, 1}, {0, 2}};
+  const Status status = metadata_.prepare(batch, pool, {});
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(cursor[0], 0);
+  EXPECT_NE(testing::bit_difference(pool.recurrent(0).slice(0, 0, 1), unfolded), "");
+  for (const TensorView& plane : pool.planes()) {
+    EXPECT_EQ(testing::bit_difference(plane.slice(0, 1, 2), plane.slice(0, 0, 1)), "");
+    EXPECT_EQ(testing::bit_difference(plane.slice(0, 2, 3), plane.slice(0, 0, 1)), "");
+  }
+}
+
 // What the ring of the slot held before belongs to the state that has gone.
 TEST_F(RestoreTest, ReplayRingsOfARestoredSlotAreEmpty) {
   PoolSpec with_rings = spec();

@@ -1,5 +1,6 @@
 #include "batch/slot_work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/message.h"
@@ -76,15 +77,25 @@ void SlotWork::plan_rings(const ForwardBatch& batch, int64_t num_slots) {
     const bool certain = batch.rows[static_cast<size_t>(request.row)].kind != RowKind::kVerify;
     (certain ? replaced_ : read_).push_back(physical_slot(batch, request.slot, num_slots));
   }
+  // One prefix may be copied to many slots; fold wants each slot once. A copied slot may be the
+  // source of a row that resumes: its own old records are not its state.
+  std::sort(read_.begin(), read_.end());
+  std::sort(replaced_.begin(), replaced_.end());
+  const auto drop = [this](int32_t slot) {
+    return std::binary_search(replaced_.begin(), replaced_.end(), slot);
+  };
+  read_.erase(std::unique(read_.begin(), read_.end()), read_.end());
+  read_.erase(std::remove_if(read_.begin(), read_.end(), drop), read_.end());
 }
 
+// The fold comes first: of all the writes it alone can still fail, for want of memory.
 Status SlotWork::settle_rings(const StatePool& pool, const ExecContext& context) const {
-  // A copied slot may be the source of a row that resumes: its own old records are not its state.
+  LINESTATE_RETURN_IF_ERROR(pool.fold(ids(read_), context));
   auto* cursor = static_cast<int32_t*>(pool.replay_cursor().data);
   for (const int32_t slot : replaced_) {
     if (slot >= 0 && slot < pool.num_slots()) cursor[slot] = 0;
   }
-  return pool.fold(ids(read_), context);
+  return {};
 }
 
 Status SlotWork::run(const StatePool& pool, const ExecContext& context) const {

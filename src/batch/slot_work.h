@@ -13,7 +13,7 @@ class SlotWork {
   /// REQUIRES: check_batch passed. Errors: of the packs, as unpack_slot, with the restore's index.
   static Result<SlotWork> plan(const ForwardBatch& batch, const StatePool& pool);
 
-  /// Settles replay rings, clears, copies, restores. Needs no memory.
+  /// Settles replay rings, clears, copies, restores. Fails before the first write or not at all.
   Status run(const StatePool& pool, const ExecContext& context) const;
 
  private:
