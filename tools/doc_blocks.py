@@ -5,10 +5,10 @@
     doc_blocks.py python                    with the interpreter's own linestate
 
 c and cpp: a whole program (it has a main) is compiled, linked and run; the paragraphs of anything
-else stand word for word in one file of examples/, which the tests build and run. python: the blocks of a page are one
-program. sh: every block runs by itself in the root, where build/linestate is the build's command.
-A block after `<!-- not run: REASON -->` is left out, and the reason is printed. Other languages, and
-a block without one, are pictures and texts.
+else stand word for word in one file of examples/, which the tests build and run. python: the blocks
+of a page are one program. sh: every block runs by itself in the root, where build/linestate is the
+build's command. A block after `<!-- not run: REASON -->` is left out, and the reason is printed.
+Other languages, and a block without one, are pictures and texts.
 """
 
 from __future__ import annotations

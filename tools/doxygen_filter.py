@@ -105,8 +105,11 @@ def documented(lines: list[str], index: int) -> bool:
     before = lines[index - 1].strip() if index else ""
     if before.startswith("template"):
         before = lines[index - 2].strip()
-    return "///<" in lines[index] or "/**<" in lines[index] or before.startswith("///") or (
-        before.endswith("*/") and "/**<" not in before
+    return (
+        "///<" in lines[index]
+        or "/**<" in lines[index]
+        or before.startswith("///")
+        or (before.endswith("*/") and "/**<" not in before)
     )
 
 

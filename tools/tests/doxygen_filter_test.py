@@ -38,7 +38,8 @@ class FilterTest(unittest.TestCase):
     def test_macros_of_c_are_expanded(self) -> None:
         text = (
             "/* Head. */\n#define LS_DECLARE_X(op, p) \\\n  LS_API ls_status ls_##op(const p* a)\n"
-            "LS_DECLARE_X(go, ls_p);\ntypedef struct ls_p {\n  int a; /* said */\n  int b;\n} ls_p;\n"
+            "LS_DECLARE_X(go, ls_p);\n"
+            "typedef struct ls_p {\n  int a; /* said */\n  int b;\n} ls_p;\n"
         )
         out = self.shown("c_api_x.h", text)
         self.assertIn("LS_API ls_status ls_go(const ls_p* a);", out)
