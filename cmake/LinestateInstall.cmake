@@ -16,6 +16,11 @@ if(LINESTATE_CUDA)
     -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl)
 endif()
 
+if(TARGET hwy::hwy)
+  list(APPEND LINESTATE_STATIC_DEPENDENCIES "hwy REQUIRED")
+  list(APPEND LINESTATE_STATIC_LIBRARIES -lhwy)
+endif()
+
 # Before 1.0 every minor version may break the C++ interface.
 if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(LINESTATE_SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
@@ -35,6 +40,7 @@ set_target_properties(linestate_shared PROPERTIES
   EXPORT_NAME shared
   VERSION ${PROJECT_VERSION}
   SOVERSION ${LINESTATE_SOVERSION}
+  BUILD_RPATH $ORIGIN
   LINK_DEPENDS ${LINESTATE_SYMBOL_MAP})
 target_include_directories(linestate_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
@@ -76,6 +82,10 @@ if(NOT LINESTATE_INSTALL OR LINESTATE_SANITIZE)
 endif()
 
 set_target_properties(linestate PROPERTIES EXPORT_NAME static)
+if(TARGET linestate_simd AND "linestate" IN_LIST LINESTATE_INSTALLED)
+  set_target_properties(linestate_simd PROPERTIES EXPORT_NAME simd)
+  install(TARGETS linestate_simd EXPORT linestate_static)
+endif()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/linestate)
 foreach(target IN LISTS LINESTATE_INSTALLED)
   get_target_property(kind ${target} EXPORT_NAME)
@@ -122,5 +132,8 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6, libgomp1, libstdc++6")
+if(TARGET hwy::hwy)
+  string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libhwy1")
+endif()
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 include(CPack)
