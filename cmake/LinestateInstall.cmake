@@ -40,7 +40,8 @@ set_target_properties(linestate_shared PROPERTIES
   EXPORT_NAME shared
   VERSION ${PROJECT_VERSION}
   SOVERSION ${LINESTATE_SOVERSION}
-  BUILD_RPATH $ORIGIN
+  INSTALL_RPATH $ORIGIN
+  BUILD_WITH_INSTALL_RPATH ON
   LINK_DEPENDS ${LINESTATE_SYMBOL_MAP})
 target_include_directories(linestate_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
@@ -81,7 +82,10 @@ if(NOT LINESTATE_INSTALL OR LINESTATE_SANITIZE)
   return()
 endif()
 
-set_target_properties(linestate PROPERTIES EXPORT_NAME static)
+set_target_properties(linestate PROPERTIES
+  EXPORT_NAME static
+  INTERFACE_INCLUDE_DIRECTORIES
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>;$<INSTALL_INTERFACE:include>")
 if(TARGET linestate_simd AND "linestate" IN_LIST LINESTATE_INSTALLED)
   set_target_properties(linestate_simd PROPERTIES EXPORT_NAME simd)
   install(TARGETS linestate_simd EXPORT linestate_static)
