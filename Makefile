@@ -22,7 +22,7 @@ BENCH_FLAGS ?= --layout 1x1024,mixed
 REPLAY_FLAGS ?= --model $(MODEL) --profile mixed --verify 1.0 --plot replay.svg
 SANITIZERS ?= asan-ubsan tsan
 
-.PHONY: help setup configure build command replay test cuda bench package installcheck python lint tidy format sanitize clean
+.PHONY: help setup configure build command replay test cuda bench package installcheck python docs lint tidy format sanitize clean
 
 help:  ## this list
 	@echo "make TARGET [PRESET=cpu-release|cpu-debug|cuda-sm90a] [JOBS=n]"
@@ -72,6 +72,10 @@ installcheck: build  ## install to a temporary folder and build the examples aga
 python: build  ## the Python package's wheel, types and tests, in a clean virtual environment
 	@tools/setup.sh package
 	@tools/test_python.sh $(PRESET)
+
+docs:  ## build/docs/html: the reference and the pages
+	@tools/setup.sh docs
+	@tools/make_docs.sh
 
 lint:  ## formatting, layers, sizes, names, Python and shell
 	@tools/setup.sh lint

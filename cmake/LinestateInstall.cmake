@@ -8,12 +8,17 @@ include(CMakePackageConfigHelpers)
 option(LINESTATE_INSTALL "Install rules and packages" ${PROJECT_IS_TOP_LEVEL})
 
 # Arguments of find_dependency(), and the linker's words for the same.
-list(APPEND LINESTATE_STATIC_DEPENDENCIES "OpenMP REQUIRED COMPONENTS CXX" "hwy REQUIRED")
-list(APPEND LINESTATE_STATIC_LIBRARIES -lhwy -lstdc++ -lgomp -lm -lpthread)
+list(APPEND LINESTATE_STATIC_DEPENDENCIES "OpenMP REQUIRED COMPONENTS CXX")
+list(APPEND LINESTATE_STATIC_LIBRARIES -lstdc++ -lgomp -lm -lpthread)
 if(LINESTATE_CUDA)
   list(APPEND LINESTATE_STATIC_DEPENDENCIES "CUDAToolkit REQUIRED")
   list(APPEND LINESTATE_STATIC_LIBRARIES
     -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl)
+endif()
+
+if(TARGET hwy::hwy)
+  list(APPEND LINESTATE_STATIC_DEPENDENCIES "hwy REQUIRED")
+  list(PREPEND LINESTATE_STATIC_LIBRARIES -lhwy)
 endif()
 
 # Before 1.0 every minor version may break the C++ interface.
@@ -35,6 +40,8 @@ set_target_properties(linestate_shared PROPERTIES
   EXPORT_NAME shared
   VERSION ${PROJECT_VERSION}
   SOVERSION ${LINESTATE_SOVERSION}
+  INSTALL_RPATH $ORIGIN
+  BUILD_WITH_INSTALL_RPATH ON
   LINK_DEPENDS ${LINESTATE_SYMBOL_MAP})
 target_include_directories(linestate_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
@@ -75,7 +82,14 @@ if(NOT LINESTATE_INSTALL OR LINESTATE_SANITIZE)
   return()
 endif()
 
-set_target_properties(linestate PROPERTIES EXPORT_NAME static)
+set_target_properties(linestate PROPERTIES
+  EXPORT_NAME static
+  INTERFACE_INCLUDE_DIRECTORIES
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>;$<INSTALL_INTERFACE:include>")
+if(TARGET linestate_simd AND "linestate" IN_LIST LINESTATE_INSTALLED)
+  set_target_properties(linestate_simd PROPERTIES EXPORT_NAME simd)
+  install(TARGETS linestate_simd EXPORT linestate_static)
+endif()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/linestate)
 foreach(target IN LISTS LINESTATE_INSTALLED)
   get_target_property(kind ${target} EXPORT_NAME)
@@ -121,6 +135,9 @@ set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6, libgomp1, libhwy1, libstdc++6")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6, libgomp1, libstdc++6")
+if(TARGET hwy::hwy)
+  string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libhwy1")
+endif()
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 include(CPack)

@@ -4,11 +4,11 @@
     doc_blocks.py c cpp sh --build FOLDER   with the programs and the library of a build
     doc_blocks.py python                    with the interpreter's own linestate
 
-c and cpp: a whole program (it has a main) is compiled, linked and run; anything else stands word for
-word in a file of examples/, which the tests build and run. python: the blocks of a page are one
-program. sh: every block runs by itself in the root, where build/linestate is the build's command.
-A block after `<!-- not run: REASON -->` is left out, and the reason is printed. Other languages, and
-a block without one, are pictures and texts.
+c and cpp: a whole program (it has a main) is compiled, linked and run; the paragraphs of anything
+else stand word for word in one file of examples/, which the tests build and run. python: the blocks
+of a page are one program. sh: every block runs by itself in the root, where build/linestate is the
+build's command. A block after `<!-- not run: REASON -->` is left out, and the reason is printed.
+Other languages, and a block without one, are pictures and texts.
 """
 
 from __future__ import annotations
@@ -66,13 +66,16 @@ def run(command: list[str], **options: object) -> str:
     return "" if done.returncode == 0 else f"{done.stdout}{done.stderr}exit {done.returncode}"
 
 
+def stripped(code: str) -> str:
+    return "\n".join(line.strip() for line in code.splitlines())
+
+
 def check_program(block: Block, build: Path, folder: Path) -> str:
     if not re.search(r"\bmain\(", block.code):
-        examples = [p for p in (ROOT / "examples").rglob("*") if p.suffix in (".c", ".cc")]
-        lines = [line.strip() for line in block.code.strip().splitlines()]
-        for example in examples:
-            code = "\n".join(line.strip() for line in example.read_text().splitlines())
-            if "\n".join(lines) in code:
+        wanted = stripped(block.code).strip().split("\n\n")
+        for example in (ROOT / "examples").rglob("*.c*"):
+            text = f"\n{stripped(example.read_text())}\n"
+            if all(f"\n{paragraph}\n" in text for paragraph in wanted):
                 return ""
         return "no main, and not word for word in a file of examples/"
     source = folder / f"block.{'cc' if block.language == 'cpp' else 'c'}"

@@ -6,7 +6,8 @@
 The comment at the head is that of the file, one before a declaration is its own, one behind a
 member is the member's. What needs no comment, because a rule stated once explains it, gets the rule
 as its comment: the members of C structs and the C functions are those of C++, and an operator's
-workspace and explain functions are the same for all. Everything else without a comment is reported.
+workspace and explain functions are the same for all. What its name explains in the header has a
+line in docs/api/plain_words.txt. Everything else without a comment is reported.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ RULES = (
     (r"^struct \w+Params \{", "Arguments of the operator of this name."),
     (r"operator==|operator=\(|&&\)|^\s*~\w+\(", "As usual for a value."),
 )
+WORDS = Path(__file__).resolve().parent.parent / "docs/api/plain_words.txt"
 C_MEMBER = "As the member of this name in C++."
 
 
@@ -39,21 +41,21 @@ def head_comment(lines: list[str]) -> int:
 def mark_cpp(lines: list[str]) -> list[str]:
     """`// x` as `/// x`, behind code as `///< x`; lines that continue the latter too."""
     out: list[str] = []
-    behind = False
+    behind = -1  # column of the comment behind the code above
     for line in lines:
         match = re.match(r"^(.*?)(?<![:/])//(/?)( .*)$", line)
         if not match:
-            behind = False
+            behind = -1
             out.append(line)
             continue
         code, text = match.group(1), re.sub(r"\s*NOLINT.*", "", match.group(3))
         if code.strip():
-            behind = True
+            behind = len(code)
             out.append(f"{code}///<{text}" if text.strip() else code)
-        elif behind and not match.group(2):
+        elif len(code) == behind and not match.group(2):
             out.append(f"{code}///<{text}")
         else:
-            behind = False
+            behind = -1
             out.append(f"{code}///{text}")
     return out
 
@@ -61,7 +63,11 @@ def mark_cpp(lines: list[str]) -> list[str]:
 def mark_c(lines: list[str]) -> list[str]:
     """`/* x */` as `/** x */`, behind code as `/**< x */`."""
     out = []
+    inside = False
     for line in lines:
+        if inside or "/*" in line:
+            line = re.sub(r"<(\w+)>", r"(\1)", line)
+        inside = (inside or "/*" in line) and "*/" not in line
         if "/*" in line:
             code, text = line.split("/*", 1)
             line = f"{code}/**{'<' if code.strip() else ''}{text}"
@@ -99,8 +105,11 @@ def documented(lines: list[str], index: int) -> bool:
     before = lines[index - 1].strip() if index else ""
     if before.startswith("template"):
         before = lines[index - 2].strip()
-    return "///<" in lines[index] or "/**<" in lines[index] or before.startswith("///") or (
-        before.endswith("*/") and "/**<" not in before
+    return (
+        "///<" in lines[index]
+        or "/**<" in lines[index]
+        or before.startswith("///")
+        or (before.endswith("*/") and "/**<" not in before)
     )
 
 
@@ -129,6 +138,49 @@ def apply_rules(lines: list[str], is_c: bool) -> list[str]:
     return out
 
 
+def plain_words() -> dict[str, str]:
+    """Text of SCOPE.NAME."""
+    lines = [line for line in WORDS.read_text().splitlines() if not line.startswith("#")]
+    return {name: text for name, text in (line.split(": ", 1) for line in lines)}
+
+
+def declared_name(line: str) -> str:
+    """What a line declares; empty for most lines."""
+    for pattern in (
+        r"^\s*#define (\w+)",
+        r"^\s*(?:struct|class|enum class|enum)\s+(?:\[\[\w+\]\] |alignas\(\d+\) )?(\w+)[^;]*\{",
+        r"^\s*using (\w+) =",
+        r"(operator(?:->|\*))\(",
+        r"^\s*(?:[\w:<>&*,~ \[\]]+[ *&])?(\w+)\(",
+        r"^\s*[\w:<>&*, ]+[ *&](\w+)(?:\[[^\]]*\])*(?:\{.*\}| = .*)?[;{]",
+        r"^\s*[\w:<>&*, ]+[ *&](\w+) =$",
+    ):
+        match = re.search(pattern, line)
+        if match:
+            return match.group(1)
+    return ""
+
+
+def apply_words(lines: list[str]) -> list[str]:
+    """The words for each declaration of a C++ header that has no comment."""
+    words = plain_words()
+    out: list[str] = []
+    scope = ""
+    for index, line in enumerate(lines):
+        name = declared_name(re.sub(r"///<.*", "", line))
+        inside = scope if line.startswith(" ") else ""
+        text = words.get(f"{inside}.{name}", "")
+        if name and text and not documented(lines, index):
+            template = out and out[-1].lstrip().startswith("template")
+            out.insert(len(out) - 1 if template else len(out), f"/** {text} */")
+        if re.match(r"^(struct|class|enum)\b.*\{", line):
+            scope = declared_name(line)
+        elif line.startswith("}"):
+            scope = ""
+        out.append(line)
+    return out
+
+
 def shown(path: Path) -> str:
     text = path.read_text()
     is_c = path.name.startswith("c_api")
@@ -144,8 +196,9 @@ def shown(path: Path) -> str:
         rest = mark_c(expand(body, known).splitlines())
     else:
         rest = mark_cpp(body.splitlines())
+    ruled = "\n".join(apply_rules(rest, is_c)).splitlines()
     start = ["/** @file", *("" if not line else f"{line}" for line in head), "*/"]
-    return "\n".join([*start, *apply_rules(rest, is_c), ""])
+    return "\n".join([*start, *apply_words(ruled), ""])
 
 
 if __name__ == "__main__":

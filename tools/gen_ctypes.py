@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the ctypes declarations of the Python package from the C headers.
 
-    gen_ctypes.py [--check]   bindings/python/linestate/_abi/_{constants,structs,functions}.py
+    gen_ctypes.py [--check]   bindings/python/linestate/_abi/_*.py
 
 --check writes nothing and fails when a file is not what it would write. CC names another compiler,
 which is asked for the preprocessed header.
@@ -97,16 +97,30 @@ def constants_source(text: str) -> str:
     return "".join(lines)
 
 
-def structs_source(text: str) -> str:
+# Structs up to this one go into the first file.
+LAST_OF_DATA = "ls_segment"
+
+
+def struct_bodies(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"typedef struct (\w+) \{([^}]*)\} \w+;", text)
+
+
+def structs_source(text: str, calls: bool) -> str:
     enum_names = {name for name, _ in find_enums(text)}
-    bodies = re.findall(r"typedef struct (\w+) \{([^}]*)\} \w+;", text)
+    bodies = struct_bodies(text)
     structs = {name for name, _ in bodies}
-    lines = [HEAD.format(title="Structs of the C interface, member by member.")]
+    border = [name for name, _ in bodies].index(LAST_OF_DATA) + 1
+    title = "arguments of calls" if calls else "tensors, rows, models, pools and batches"
+    lines = [HEAD.format(title=f"Structs of the C interface: {title}.")]
     lines.append("from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32\n")
     lines.append("from ctypes import c_int64, c_size_t, c_uint32, c_void_p, CFUNCTYPE\n\n")
-    lines.append("\nls_event_done = CFUNCTYPE(c_bool, c_void_p)\n")
-    lines.append("ls_log_callback = CFUNCTYPE(None, c_char_p, c_void_p)\n\n")
-    for name, body in bodies:
+    if calls:
+        imported = ", ".join(name for name, _ in bodies[:border])
+        lines.append(f"from ._data_structs import {imported}\n\n")
+    else:
+        lines.append("\nls_event_done = CFUNCTYPE(c_bool, c_void_p)\n")
+        lines.append("ls_log_callback = CFUNCTYPE(None, c_char_p, c_void_p)\n\n")
+    for name, body in bodies[border:] if calls else bodies[:border]:
         lines.append(f"class {name}(Structure):\n    _fields_ = [\n")
         for member, ctype in fields(body, structs, enum_names):
             lines.append(f'        ("{member}", {ctype}),\n')
@@ -114,11 +128,24 @@ def structs_source(text: str) -> str:
     return "".join(lines)
 
 
+def all_structs_source(text: str) -> str:
+    names = [name for name, _ in struct_bodies(text)]
+    border = names.index(LAST_OF_DATA) + 1
+    data = ["ls_event_done", "ls_log_callback", *names[:border]]
+    lines = [HEAD.format(title="Every struct of the C interface, from one place.")]
+    for file, some in (("_data_structs", data), ("_call_structs", names[border:])):
+        aliases = ", ".join(f"{name} as {name}" for name in some)
+        lines.append(f"from .{file} import {aliases}\n")
+    return "".join(lines)
+
+
 def functions_source(text: str) -> str:
     enum_names = {name for name, _ in find_enums(text)}
     structs = set(re.findall(r"typedef struct (\w+) \{", text))
     rows = []
-    operators = dict(re.findall(r"ls_status ls_(\w+)_workspace_bytes\(const (ls_\w+_params)\*", text))
+    operators = dict(
+        re.findall(r"ls_status ls_(\w+)_workspace_bytes\(const (ls_\w+_params)\*", text)
+    )
     of_operators = {
         f"ls_{op}{end}" for op in operators for end in ("", "_workspace_bytes", "_explain")
     }
@@ -139,12 +166,15 @@ def functions_source(text: str) -> str:
     lines.append("from __future__ import annotations\n\nfrom typing import Any\n\n")
     lines.append("from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64\n")
     lines.append("from ctypes import Structure, c_size_t, c_uint32, c_void_p\n\n")
-    used = sorted({s for s in structs | {"ls_event_done", "ls_log_callback"}
-                   if s in operators.values()
-                   or any(re.search(rf"\b{s}\b", row.split(":", 1)[1]) for row in rows)})  # fmt: skip
+    words = set(re.findall(r"\w+", " ".join(row.split(":", 1)[1] for row in rows)))
+    known = structs | {"ls_event_done", "ls_log_callback"}
+    used = sorted(known & (words | set(operators.values())))
     lines.append(f"from ._structs import {', '.join(used)}\n\n")
     lines.append("FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {\n")
-    lines += [*rows, "}\n\n# Each is three functions over one struct: run, workspace_bytes, explain.\n"]
+    lines += [
+        *rows,
+        "}\n\n# Each is three functions over one struct: run, workspace_bytes, explain.\n",
+    ]
     lines.append("OPERATORS: dict[str, type[Structure]] = {\n")
     lines += [f'    "{op}": {params},\n' for op, params in operators.items()]
     return "".join([*lines, "}\n"])
@@ -167,7 +197,9 @@ def main(check: bool) -> int:
     stale = []
     files = {
         "_constants": constants_source,
-        "_structs": structs_source,
+        "_data_structs": lambda text: structs_source(text, calls=False),
+        "_call_structs": lambda text: structs_source(text, calls=True),
+        "_structs": all_structs_source,
         "_functions": functions_source,
     }
     for name, source_of in files.items():

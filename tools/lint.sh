@@ -26,6 +26,7 @@ check sizes tools/check_sizes.py
 check basenames tools/check_basenames.py
 check ruff .venv/bin/ruff check -q . tools/new_op
 check "ruff format" .venv/bin/ruff format -q --check . tools/new_op
+check "ctypes declarations" tools/gen_ctypes.py --check
 check shellcheck shellcheck "${scripts[@]}"
 
 if [ "${#failed[@]}" -gt 0 ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a build, the linters or the sanitizers need, on Debian 12 or Ubuntu 24.04.
-#   tools/setup.sh build|lint|sanitize|package
+#   tools/setup.sh build|lint|sanitize|package|docs
 # Asks the package manager only for what is missing, and does nothing when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,13 +13,14 @@ build_packages="cmake:cmake g++:g++ ninja-build:ninja python3:python3
 clang_packages="clang-14:clang++-14 libomp-14-dev:/usr/lib/llvm-14/lib/libomp.so"
 case "$mode" in
   build) wanted="$build_packages" ;;
+  docs) wanted="python3:python3 doxygen:doxygen" ;;
   package) wanted="$build_packages pkg-config:pkg-config python3-venv:" ;;
   lint) wanted="$build_packages $clang_packages clang-tidy-14:clang-tidy-14
     shellcheck:shellcheck python3-venv:" ;;
   sanitize) wanted="$build_packages $clang_packages llvm-14:llvm-symbolizer-14
     libclang-rt-14-dev:/usr/lib/llvm-14/lib/clang" ;;
   *)
-    echo "usage: tools/setup.sh build|lint|sanitize|package" >&2
+    echo "usage: tools/setup.sh build|lint|sanitize|package|docs" >&2
     exit 2
     ;;
 esac
