@@ -54,6 +54,7 @@ Json run_json(const BenchDevice& device, const BenchSettings& settings, const Ro
     list.push(std::move(roof));
   }
   run.set("roofs", std::move(list));
+  run.set("clock", settings.options.clock);
   run.set("quick", settings.options.quick);
   return run;
 }
@@ -93,7 +94,8 @@ Result<BenchResult> measure_case(BenchDevice& device, const BenchSettings& setti
 }
 
 Status run_bench(const BenchSettings& settings) {
-  Result<std::unique_ptr<BenchDevice>> made = make_bench_device(settings.options.device);
+  Result<std::unique_ptr<BenchDevice>> made =
+      make_bench_device(settings.options.device, settings.clock);
   if (!made.ok()) return made.status();
   BenchDevice& device = **made;
   const Result<Roofs> roofs = measure_roofs(device, settings);

@@ -94,6 +94,8 @@ void add_bench_options(CLI::App& verb, BenchOptions& options) {
   verb.add_option("--threads", options.threads, "CPU threads, 0 = all")->delimiter(',');
   verb.add_option("--kernel", options.kernel, "kernel of every operator, or auto");
   verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--clock", options.clock,
+                  "wall, or cpu: the thread's own time, for busy machines");
   verb.add_option("--ref", options.ref, "on or off: the ratio to the kernel ref");
   verb.add_flag("--quick", options.quick, "shorter samples, more noise");
   verb.add_option("--json", options.json, "file of JSON lines, written at the end");

@@ -165,6 +165,10 @@ TEST(BenchCli, ComparesTwoFiles) {
   EXPECT_NE(failed.err.find("slower by 9900.0 percent"), std::string::npos) << failed.err;
   EXPECT_EQ(run({"bench", "--compare", a, b, "--fail-above", "10000"}).code, 0);
   EXPECT_EQ(run({"bench", "--compare", b, a, "--fail-above", "0"}).code, 0);
+  args.insert(args.begin() + 1, {"--clock", "cpu"});
+  args.back() = folder.file("c.json");
+  ASSERT_EQ(run(args).code, 0);
+  EXPECT_EQ(run({"bench", "--compare", a, folder.file("c.json")}).code, 2);
 }
 
 TEST(BenchCli, BadArgumentsSayWhatIsExpected) {
@@ -188,6 +192,8 @@ TEST(BenchCli, BadArgumentsSayWhatIsExpected) {
       {{"--io-dtype", "f8"}, "--io-dtype: expected f32, bf16 or f16, got f8"},
       {{"--state-dtype", "i8"}, "--state-dtype: expected f32, bf16 or f16, got i8"},
       {{"--ref", "maybe"}, "--ref: expected on or off, got maybe"},
+      {{"--clock", "sun"}, "--clock: expected wall or cpu, got sun"},
+      {{"--clock", "cpu"}, "--clock: expected --threads 1 with cpu"},
       {{"--fail-above", "3"}, "--fail-above: expected --compare with it"},
       {{"--json", "/nonexistent/folder/x.json"}, "cannot write /nonexistent/folder/x.json"},
       {{"--compare", "/nonexistent/a", "/nonexistent/b"}, "cannot read /nonexistent/a"},

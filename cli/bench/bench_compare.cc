@@ -55,6 +55,9 @@ Status read_run(const Json& line, BenchFile& file) {
   const Result<std::string> commit = (*build)->get_string("commit");
   if (!commit.ok()) return commit.status();
   file.commit = *commit;
+  const Result<std::string> clock = line.get_string("clock");
+  if (!clock.ok()) return clock.status();
+  file.clock = *clock;
   const Result<const Json::Array*> roofs = line.get_array("roofs");
   if (!roofs.ok()) return roofs.status();
   if ((*roofs)->empty()) return Status(StatusCode::kDataLoss, "roofs: expected at least one");
@@ -176,6 +179,11 @@ int run_bench_compare(const std::string& before, const std::string& after, doubl
   if (!old_file.ok()) return fail(old_file.status());
   const Result<BenchFile> new_file = read_bench_file(after);
   if (!new_file.ok()) return fail(new_file.status());
+  if (old_file->clock != new_file->clock) {
+    return fail(
+        {StatusCode::kInvalidArgument, "--compare: expected two files of one --clock, got " +
+                                           old_file->clock + " and " + new_file->clock});
+  }
   const BenchComparison comparison = compare_bench(*old_file, *new_file);
   std::fputs(comparison.text.c_str(), stdout);
   if (comparison.matched == 0) {

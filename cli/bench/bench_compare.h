@@ -25,6 +25,7 @@ struct BenchFile {
   std::vector<ComparedRow> rows;
   std::string machine;  // name and load
   std::string commit;
+  std::string clock;
   double copy_bytes_per_second = 0.0;  // of one thread
   double flops_per_second = 0.0;
 };

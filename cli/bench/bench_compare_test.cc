@@ -6,7 +6,7 @@ namespace linestate::cli {
 namespace {
 
 constexpr const char* kRun =
-    R"({"record":"run","machine":{"name":"box"},"build":{"commit":"abc"},)"
+    R"({"record":"run","clock":"wall","machine":{"name":"box"},"build":{"commit":"abc"},)"
     R"("roofs":[{"threads":1,"copy_bytes_per_second":2e10,"flops_per_second":1e11}]})"
     "\n";
 

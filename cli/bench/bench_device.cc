@@ -3,12 +3,10 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
 #include "cli/bench/bench_machine.h"
-#include "cli/bench/cpu_roofs.h"
 #include "cli/replay/settings.h"
 #include "testing/fill.h"
 
@@ -21,6 +19,8 @@ constexpr int64_t kUnknownCacheBytes = int64_t{32} << 20;
 
 class CpuBenchDevice final : public BenchDevice {
  public:
+  explicit CpuBenchDevice(BenchClock clock) : clock_(clock) {}
+
   Device device() const override { return {}; }
 
   int64_t last_level_cache_bytes() const override {
@@ -55,19 +55,23 @@ class CpuBenchDevice final : public BenchDevice {
   }
 
   Result<double> time(const std::function<Status()>& work) override {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = clock_seconds(clock_);
     LINESTATE_RETURN_IF_ERROR(work());
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return clock_seconds(clock_) - begin;
   }
 
   Result<DeviceRoofs> roofs(int32_t threads, double seconds) override {
     const int32_t used = resolve_threads(threads);
     DeviceRoofs roofs;
     roofs.threads = used;
-    roofs.copy_bytes_per_second = cpu_copy_bandwidth(used, last_level_cache_bytes(), seconds / 2);
-    roofs.flops_per_second = cpu_multiply_add_peak(used, seconds / 2);
+    roofs.copy_bytes_per_second =
+        cpu_copy_bandwidth(used, last_level_cache_bytes(), seconds / 2, clock_);
+    roofs.flops_per_second = cpu_multiply_add_peak(used, seconds / 2, clock_);
     return roofs;
   }
+
+ private:
+  BenchClock clock_;
 };
 
 }  // namespace
@@ -115,9 +119,9 @@ Result<BenchTensor> BenchDevice::normal(DType dtype, std::initializer_list<int64
   return tensor;
 }
 
-Result<std::unique_ptr<BenchDevice>> make_bench_device(const std::string& name) {
+Result<std::unique_ptr<BenchDevice>> make_bench_device(const std::string& name, BenchClock clock) {
   LINESTATE_RETURN_IF_ERROR(check_device(name));
-  return std::unique_ptr<BenchDevice>(std::make_unique<CpuBenchDevice>());
+  return std::unique_ptr<BenchDevice>(std::make_unique<CpuBenchDevice>(clock));
 }
 
 }  // namespace linestate::cli

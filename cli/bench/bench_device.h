@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/bench/cpu_roofs.h"
 #include "linestate/exec_context.h"
 #include "linestate/status.h"
 #include "linestate/tensor.h"
@@ -59,6 +60,7 @@ class BenchDevice {
 };
 
 /// "cpu". Errors: kInvalidArgument listing the devices.
-Result<std::unique_ptr<BenchDevice>> make_bench_device(const std::string& name);
+Result<std::unique_ptr<BenchDevice>> make_bench_device(const std::string& name,
+                                                       BenchClock clock = BenchClock::kWall);
 
 }  // namespace linestate::cli

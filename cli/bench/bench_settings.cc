@@ -90,6 +90,13 @@ Status check_options(const BenchOptions& options) {
   if (options.ref != "on" && options.ref != "off") {
     return bad_option("--ref", "on or off", options.ref);
   }
+  if (options.clock != "wall" && options.clock != "cpu") {
+    return bad_option("--clock", "wall or cpu", options.clock);
+  }
+  if (options.clock == "cpu" && options.threads != std::vector<int64_t>{1}) {
+    return bad_option("--clock", "--threads 1 with cpu, which sees only the calling thread",
+                      "other threads");
+  }
   if (options.fail_above_given) {
     return bad_option("--fail-above", "--compare with it", "no --compare");
   }
@@ -150,6 +157,7 @@ Result<BenchSettings> resolve_bench(const BenchOptions& options) {
   if (!layers.ok()) return layers.status();
   BenchSettings settings;
   settings.options = options;
+  settings.clock = options.clock == "cpu" ? BenchClock::kCpu : BenchClock::kWall;
   settings.threads.assign(options.threads.begin(), options.threads.end());
   settings.with_ref = options.ref == "on" && options.kernel != "ref";
   settings.ref_budget = {0.0, 0.05, 1e-3, 3};

@@ -23,6 +23,7 @@ struct BenchOptions {
   std::string state_dtype = "f32";
   std::vector<int64_t> threads{0};  // 0 = all
   std::string kernel = "auto";
+  std::string clock = "wall";
   std::string ref = "on";
   bool quick = false;
   std::string json;                  // file of JSON lines; empty = none
@@ -37,6 +38,7 @@ struct BenchSettings {
   std::vector<int32_t> threads;
   BenchBudget budget;
   BenchBudget ref_budget;
+  BenchClock clock = BenchClock::kWall;
   double roof_seconds = 1.0;
   bool with_ref = true;
 };

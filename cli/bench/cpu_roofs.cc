@@ -3,17 +3,13 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <vector>
 
 namespace linestate::cli {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 constexpr int64_t kFmaRounds = 4096;
 constexpr int kChains = 12;  // more than latency x units of any CPU of today, fewer than registers
@@ -82,22 +78,28 @@ FmaLoop choose_loop() {
 
 // Best rate of several passes, each by all threads at once.
 template <typename Pass>
-double best_rate(int32_t threads, double seconds, const Pass& pass) {
+double best_rate(int32_t threads, double seconds, BenchClock clock, const Pass& pass) {
   double best = 0.0;
-  const double until = now() + seconds;
+  const double until = clock_seconds(BenchClock::kWall) + seconds;
   do {
     double amount = 0.0;
-    const double begin = now();
+    const double begin = clock_seconds(clock);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) reduction(+ : amount)
     for (int32_t thread = 0; thread < threads; ++thread) amount += pass(thread);
-    best = std::max(best, amount / (now() - begin));
-  } while (now() < until);
+    best = std::max(best, amount / (clock_seconds(clock) - begin));
+  } while (clock_seconds(BenchClock::kWall) < until);
   return best;
 }
 
 }  // namespace
 
-double cpu_copy_bandwidth(int32_t threads, int64_t cache_bytes, double seconds) {
+double clock_seconds(BenchClock clock) {
+  timespec now{};
+  clock_gettime(clock == BenchClock::kWall ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double cpu_copy_bandwidth(int32_t threads, int64_t cache_bytes, double seconds, BenchClock clock) {
   constexpr int64_t kLeast = int64_t{8} << 20;
   const auto share = static_cast<size_t>(std::max(2 * cache_bytes / threads, kLeast));
   std::vector<std::unique_ptr<char[]>> from(static_cast<size_t>(threads));
@@ -110,17 +112,17 @@ double cpu_copy_bandwidth(int32_t threads, int64_t cache_bytes, double seconds) 
     std::memset(from[i].get(), 1, share);
     std::memset(to[i].get(), 2, share);
   }
-  return best_rate(threads, seconds, [&](int32_t thread) {
+  return best_rate(threads, seconds, clock, [&](int32_t thread) {
     const auto i = static_cast<size_t>(thread);
     std::memcpy(to[i].get(), from[i].get(), share);
     return 2.0 * static_cast<double>(share);
   });
 }
 
-double cpu_multiply_add_peak(int32_t threads, double seconds) {
+double cpu_multiply_add_peak(int32_t threads, double seconds, BenchClock clock) {
   const FmaLoop loop = choose_loop();
   std::vector<float> sink(static_cast<size_t>(threads) * 16);
-  return best_rate(threads, seconds, [&](int32_t thread) {
+  return best_rate(threads, seconds, clock, [&](int32_t thread) {
     constexpr int kCalls = 64;
     for (int call = 0; call < kCalls; ++call) {
       sink[static_cast<size_t>(thread) * 16] += loop.run(sink[0] * 0.0f);
