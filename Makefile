@@ -62,14 +62,15 @@ bench: command
 	@if $(BUILD)/linestate --help | grep -qw bench; then $(BUILD)/linestate bench; \
 	else echo "bench is not in this version" >&2; exit 1; fi
 
-package: build  ## build/packages: a tarball and a Debian package, to install from
+package: configure  ## build/packages: a tarball and a Debian package, to install from
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target linestate linestate_shared linestate_command
 	@cd $(BUILD) && cpack -B ../packages
 
-installcheck: build  ## install to a temporary folder and build the examples against it
+installcheck: configure  ## install to a temporary folder and build the examples against it
 	@tools/setup.sh package
 	@tools/test_install.sh $(PRESET)
 
-python: build  ## the Python package's wheel, types and tests, in a clean virtual environment
+python: setup  ## the Python package's wheel, types and tests, in a clean virtual environment
 	@tools/setup.sh package
 	@tools/test_python.sh $(PRESET)
 
