@@ -79,7 +79,7 @@ cc -std=c99 examples/c/decode_layer.c -o "$work/static" "${flags[@]/-llinestate/
 cmp "$work/shared.out" "$work/static.out"
 say "examples/c/decode_layer.c ran by pkg-config, shared and static: $(cat "$work/shared.out")"
 
-# Only the library that BUILD_SHARED_LIBS asks for; the objects are the same, so nothing is compiled.
+# Only the library that BUILD_SHARED_LIBS asks for; the objects are the same, nothing is compiled.
 trap 'cmake "$build" -UBUILD_SHARED_LIBS >/dev/null; rm -rf "$work"' EXIT
 for shared in ON OFF; do
   cmake "$build" -DBUILD_SHARED_LIBS=$shared >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
@@ -90,7 +90,7 @@ for shared in ON OFF; do
     >"$work/log" || { cat "$work/log"; exit 1; }
   cmake --build "$tree" >"$work/log" || { cat "$work/log"; exit 1; }
   "$tree/decay_demo" >/dev/null
-  found=$(cd "$work/only-$shared" && find . -name 'liblinestate.*' | sed 's/.*liblinestate//' | sort | xargs)
+  found=$(find "$work/only-$shared" -name 'liblinestate.*' -printf '%f\n' | sort | xargs)
   say "BUILD_SHARED_LIBS=$shared installs $found"
 done
 cmake "$build" -UBUILD_SHARED_LIBS >/dev/null
