@@ -62,14 +62,15 @@ cuda: setup  ## compile and link everything that CUDA is in, without running it
 bench: command  ## time operators and layers against this machine's limits (BENCH_FLAGS)
 	$(BUILD)/linestate bench $(BENCH_FLAGS)
 
-package: build  ## build/packages: a tarball and a Debian package, to install from
+package: configure  ## build/packages: a tarball and a Debian package, to install from
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target linestate linestate_shared linestate_command
 	@cd $(BUILD) && cpack -B ../packages
 
-installcheck: build  ## install to a temporary folder and build the examples against it
+installcheck: configure  ## install to a temporary folder and build the examples against it
 	@tools/setup.sh package
 	@tools/test_install.sh $(PRESET)
 
-python: build  ## the Python package's wheel, types and tests, in a clean virtual environment
+python: setup  ## the Python package's wheel, types and tests, in a clean virtual environment
 	@tools/setup.sh package
 	@tools/test_python.sh $(PRESET)
 

@@ -73,6 +73,10 @@ def fields(body: str, structs: set[str], enums: set[str]) -> list[tuple[str, str
     for member in body.split(";"):
         if not member.strip():
             continue
+        function = re.search(r"\(\*\s*(\w+)\)\s*\(", member)
+        if function:
+            out.append((function.group(1), "c_void_p"))
+            continue
         kind, name, array = split_member(member)
         ctype = c_type(kind, structs, enums)
         for size in re.findall(r"\[([^\]]*)\]", array):

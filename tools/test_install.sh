@@ -79,6 +79,23 @@ cc -std=c99 examples/c/decode_layer.c -o "$work/static" "${flags[@]/-llinestate/
 cmp "$work/shared.out" "$work/static.out"
 say "examples/c/decode_layer.c ran by pkg-config, shared and static: $(cat "$work/shared.out")"
 
+# Only the library that BUILD_SHARED_LIBS asks for; the objects are the same, nothing is compiled.
+trap 'cmake "$build" -UBUILD_SHARED_LIBS >/dev/null; rm -rf "$work"' EXIT
+for shared in ON OFF; do
+  cmake "$build" -DBUILD_SHARED_LIBS=$shared >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  cmake --build "$build" --target linestate linestate_shared linestate_command >"$work/log"
+  cmake --install "$build" --prefix "$work/only-$shared" >"$work/log"
+  tree=$work/cmake-only-$shared
+  cmake -G Ninja -S examples/cmake_consumer -B "$tree" -DCMAKE_PREFIX_PATH="$work/only-$shared" \
+    >"$work/log" || { cat "$work/log"; exit 1; }
+  cmake --build "$tree" >"$work/log" || { cat "$work/log"; exit 1; }
+  "$tree/decay_demo" >/dev/null
+  found=$(find "$work/only-$shared" -name 'liblinestate.*' -printf '%f\n' | sort | xargs)
+  say "BUILD_SHARED_LIBS=$shared installs $found"
+done
+cmake "$build" -UBUILD_SHARED_LIBS >/dev/null
+trap 'rm -rf "$work"' EXIT
+
 (cd "$build" && cpack -B "$work/packages" >"$work/log") || { cat "$work/log"; exit 1; }
 mkdir "$work/tgz" "$work/deb"
 tar -xzf "$work"/packages/linestate-*.tar.gz -C "$work/tgz" --strip-components=1
