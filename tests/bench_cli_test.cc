@@ -137,6 +137,14 @@ TEST(BenchCli, TheRatioToRefIsOfTheSameUnits) {
   EXPECT_NEAR(ratio, ref / *lines[1].get_double("us_per_unit"), 1e-6 * ratio);
 }
 
+// Backends size their scratch before they know a batch: what a big one needs must not be more.
+TEST(BenchCli, LayersOfManyDraftsFitTheScratchTheyAskedFor) {
+  const Outcome outcome =
+      run({"bench", "--quick", "--model", "tiny", "--op", "kda_layer_verify,lightning_layer_verify",
+           "--batch", "1,64", "--draft", "5", "--threads", "2", "--ref", "off"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
 TEST(BenchCli, ComparesTwoFiles) {
   const Folder folder;
   std::vector<std::string> args = {"bench", "--quick", "--model",          "tiny",    "--heads",

@@ -95,7 +95,7 @@ namespace {
 KdaVerifyScratch take_scratch(const KdaParams& p, Scratch& scratch) {
   const int64_t V = p.state.shape[2];
   const int64_t K = p.state.shape[3];
-  const int64_t nodes = min_i64(p.q.shape[0], kMaxVerifyNodes);
+  const int64_t nodes = kMaxVerifyNodes;  // not the batch: backends size scratch without one
   KdaVerifyScratch out;
   out.dt_bias = scratch.take<float>(K);
   out.alpha = scratch.take<float>(nodes * K);
