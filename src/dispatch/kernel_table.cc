@@ -16,17 +16,14 @@ Status strict_refusal(const KernelChoice& choice, const std::string& reason) {
 bool KernelTrial::concerns(std::string_view name, DeviceType device, bool in_build) {
   const bool automatic = choice_.requested == kAutoKernel;
   if (!automatic && choice_.requested != name) return false;
-  if (!in_build) {
-    choice_.refused.push_back({std::string(name), "not in this build"});
-    return false;
-  }
-  if (device != context_.device.type) {
+  if (in_build && device == context_.device.type) return true;
+  if (refusals_ == Refusals::kCollect) {
     choice_.refused.push_back(
-        {std::string(name),
-         concat("runs on ", device_type_name(device), ", not on ", device_name(context_.device))});
-    return false;
+        {std::string(name), in_build ? concat("runs on ", device_type_name(device), ", not on ",
+                                              device_name(context_.device))
+                                     : std::string("not in this build")});
   }
-  return true;
+  return false;
 }
 
 bool KernelTrial::accepts(std::string_view name, std::string reason) {
@@ -35,7 +32,9 @@ bool KernelTrial::accepts(std::string_view name, std::string reason) {
     return true;
   }
   if (fallback_reason_.empty()) fallback_reason_ = concat(name, " refused: ", reason);
-  choice_.refused.push_back({std::string(name), std::move(reason)});
+  if (refusals_ == Refusals::kCollect) {
+    choice_.refused.push_back({std::string(name), std::move(reason)});
+  }
   return false;
 }
 

@@ -78,11 +78,15 @@ struct SelectedKernel {
   }
 };
 
+/// Whether a selection writes down why each row was passed over. A call that finds its kernel does
+/// not: texts are memory, and a call allocates nothing.
+enum class Refusals : uint8_t { kSkip, kCollect };
+
 /// Collects refusals while the rows of one operator are tried in order.
 class KernelTrial {
  public:
-  KernelTrial(KernelChoice& choice, const ExecContext& context)
-      : choice_(choice), context_(context) {}
+  KernelTrial(KernelChoice& choice, const ExecContext& context, Refusals refusals)
+      : choice_(choice), context_(context), refusals_(refusals) {}
 
   /// False for a row that another name was asked for, or that another device runs (noted).
   bool concerns(std::string_view name, DeviceType device, bool in_build);
@@ -94,17 +98,18 @@ class KernelTrial {
  private:
   KernelChoice& choice_;
   const ExecContext& context_;
+  Refusals refusals_;
   std::string fallback_reason_;
 };
 
-/// The kernel that runs, or none with every refusal in `choice`. choice.op is the caller's to set,
-/// where it is read: a long name would cost an allocation a call.
+/// The kernel that runs, or none; `choice` gets every refusal that is collected. choice.op is the
+/// caller's to set, where it is read: a long name would cost an allocation a call.
 template <typename Params>
 SelectedKernel<Params> select_kernel(const OpTable<Params>& table, const Params& params,
                                      const ExecContext& context, std::string_view kernel,
-                                     KernelChoice& choice) {
+                                     KernelChoice& choice, Refusals refusals) {
   choice.requested = requested_kernel(table.op, kernel);
-  KernelTrial trial(choice, context);
+  KernelTrial trial(choice, context, refusals);
   SelectedKernel<Params> selected;
   if (const auto external = external_rows<Params>(table.op)) {
     for (const auto& row : *external) {
@@ -135,8 +140,11 @@ SelectedKernel<Params> select_kernel(const OpTable<Params>& table, const Params&
 Status no_kernel(const KernelChoice& choice, const std::vector<std::string>& names);
 
 template <typename Params>
-Status no_kernel(const OpTable<Params>& table, KernelChoice& choice) {
+Status no_kernel(const OpTable<Params>& table, const Params& params, const ExecContext& context,
+                 std::string_view kernel) {
+  KernelChoice choice;
   choice.op = table.op;
+  select_kernel(table, params, context, kernel, choice, Refusals::kCollect);
   std::vector<std::string> names;
   for (const KernelRow<Params>& row : table.rows) names.emplace_back(row.name);
   return no_kernel(choice, names);
@@ -147,8 +155,9 @@ Status run_op(const OpTable<Params>& table, const Params& params, const ExecCont
               std::string_view kernel) try {
   LINESTATE_RETURN_IF_ERROR(table.check(params, context));
   KernelChoice choice;
-  const SelectedKernel<Params> selected = select_kernel(table, params, context, kernel, choice);
-  if (!selected) return no_kernel(table, choice);
+  const SelectedKernel<Params> selected =
+      select_kernel(table, params, context, kernel, choice, Refusals::kSkip);
+  if (!selected) return no_kernel(table, params, context, kernel);
   if (!selected.fallback_reason.empty()) {
     choice.op = table.op;
     if (context.strict) return strict_refusal(choice, selected.fallback_reason);
@@ -166,8 +175,9 @@ Result<int64_t> op_workspace_bytes(const OpTable<Params>& table, const Params& p
                                    const ExecContext& context, std::string_view kernel) try {
   LINESTATE_RETURN_IF_ERROR(table.check(params, context));
   KernelChoice choice;
-  const SelectedKernel<Params> selected = select_kernel(table, params, context, kernel, choice);
-  if (!selected) return no_kernel(table, choice);
+  const SelectedKernel<Params> selected =
+      select_kernel(table, params, context, kernel, choice, Refusals::kSkip);
+  if (!selected) return no_kernel(table, params, context, kernel);
   if (context.strict && !selected.fallback_reason.empty()) {
     choice.op = table.op;
     return strict_refusal(choice, selected.fallback_reason);
@@ -188,8 +198,9 @@ KernelChoice explain_op(const OpTable<Params>& table, const Params& params,
     choice.problem = status.message();
     return choice;
   }
-  if (!select_kernel(table, params, context, kernel, choice) && choice.refused.empty()) {
-    choice.problem = no_kernel(table, choice).message();
+  if (!select_kernel(table, params, context, kernel, choice, Refusals::kCollect) &&
+      choice.refused.empty()) {
+    choice.problem = no_kernel(table, params, context, kernel).message();
   }
   return choice;
 }
