@@ -235,7 +235,7 @@ TEST_P(LightningContract, WorkspaceAndNames) {
   EXPECT_EQ(*phase().sizer(test.params, context, kernel()), 3 * bytes);
   EXPECT_EQ(phase().explain(test.params, context, kernel()).kernel, kernel());
   EXPECT_EQ(phase().explain(test.params, context, "auto").kernel, "cpu");
-  EXPECT_EQ(phase().op(test.params, context, "cuda").code(), StatusCode::kNotFound);
+  EXPECT_EQ(phase().op(test.params, context, "fast").code(), StatusCode::kNotFound);
 }
 
 TEST_P(LightningContract, NoRowsAtAll) {
