@@ -13,12 +13,12 @@
 namespace linestate {
 
 /// Rows of the state that decode steps together.
-inline constexpr int kKdaStepRows = 4;
+inline constexpr int kKdaStepRows = 2;
 
 struct KdaDecodeScratch {
   float* dt_bias;  // [K]
   KdaHeadToken token;
-  float* s;      // [4, K] rows of S
+  float* s;      // [2, K] rows of S
   float* zeros;  // [K] what a fresh row starts from
   float* o;      // [V]
 };
