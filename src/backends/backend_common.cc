@@ -119,12 +119,6 @@ KernelChoice refused_choice(const char* backend, const Status& status) {
   return choice;
 }
 
-Status choice_status(const KernelChoice& choice) {
-  if (!choice.problem.empty()) return Status(StatusCode::kInvalidArgument, choice.problem);
-  if (!choice.kernel.empty()) return {};
-  return Status(StatusCode::kUnsupported, describe(choice));
-}
-
 Status copy_flushed_snapshots(const Segment& segment, const TensorView& state,
                               const ExecContext& context) {
   if (!segment.snapshots.defined()) return {};

@@ -65,9 +65,6 @@ View segment_tokens(const View& tensor, const Segment& segment) {
 /// The answer of explain when the call would fail before any operator is asked.
 KernelChoice refused_choice(const char* backend, const Status& status);
 
-/// Ok when the operator would run; otherwise the status it would return.
-Status choice_status(const KernelChoice& choice);
-
 /// Snapshots of decode rows whose tokens went through a replay ring and were flushed: the row's
 /// state is copied behind the operator. No-op without snapshots.
 Status copy_flushed_snapshots(const Segment& segment, const TensorView& state,

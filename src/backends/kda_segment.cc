@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/device_status.h"
 #include "base/run_copy.h"
+#include "ops/norm/gated_rms_norm/gated_rms_norm_kernels.h"
 
 namespace linestate {
 
@@ -177,7 +178,7 @@ Result<int64_t> kda_segment_scratch(const KdaSegment& plan, const KdaKernelNames
   if (!attention.ok()) return attention.status();
   if (plan.norm) {
     LINESTATE_RETURN_IF_ERROR(
-        choice_status(explain_gated_rms_norm(plan.gated_norm, context, names.norm)));
+        op_workspace_bytes(gated_rms_norm_table(), plan.gated_norm, context, names.norm).status());
   }
   return std::max(*conv, *attention);
 }

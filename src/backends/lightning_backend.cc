@@ -6,6 +6,7 @@
 #include "base/device_status.h"
 #include "base/message.h"
 #include "linestate/ops/norm.h"
+#include "ops/norm/group_rms_norm/group_rms_norm_kernels.h"
 
 namespace linestate {
 namespace {
@@ -147,7 +148,7 @@ Result<int64_t> scratch_bytes(const SegmentPlan& plan, const Names& names,
                               const ExecContext& context) {
   if (plan.norm) {
     LINESTATE_RETURN_IF_ERROR(
-        choice_status(explain_group_rms_norm(plan.group_norm, context, names.norm)));
+        op_workspace_bytes(group_rms_norm_table(), plan.group_norm, context, names.norm).status());
   }
   switch (plan.segment.kind) {
     case RowKind::kDecode:
