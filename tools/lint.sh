@@ -10,8 +10,8 @@ mapfile -t scripts < <(grep -rlE '^#!.*(bash|sh)$' tools .ci | sort)
 
 if [ "${1:-}" = --fix ]; then
   .venv/bin/clang-format -i "${sources[@]}"
-  .venv/bin/ruff check -q --fix . tools/new_op
-  .venv/bin/ruff format -q . tools/new_op
+  .venv/bin/ruff check -q --fix . tools/new_op tools/gpu_check
+  .venv/bin/ruff format -q . tools/new_op tools/gpu_check
 fi
 
 failed=()
@@ -24,8 +24,8 @@ check clang-format .venv/bin/clang-format --dry-run -Werror "${sources[@]}"
 check layers tools/check_layers.py
 check sizes tools/check_sizes.py
 check basenames tools/check_basenames.py
-check ruff .venv/bin/ruff check -q . tools/new_op
-check "ruff format" .venv/bin/ruff format -q --check . tools/new_op
+check ruff .venv/bin/ruff check -q . tools/new_op tools/gpu_check
+check "ruff format" .venv/bin/ruff format -q --check . tools/new_op tools/gpu_check
 check "ctypes declarations" tools/gen_ctypes.py --check
 check shellcheck shellcheck "${scripts[@]}"
 

@@ -3,6 +3,7 @@
 
 #include "linestate/backend.h"
 #include "linestate/device.h"
+#include "linestate/device_memory.h"
 #include "linestate/exec_context.h"
 #include "linestate/forward_batch.h"
 #include "linestate/kernel_info.h"
