@@ -2,7 +2,7 @@
 
 Written by tools/gen_ctypes.py from linestate/c_api.h."""
 
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_size_t
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_size_t, c_void_p
 
 from ._data_structs import ls_tensor
 
@@ -387,4 +387,52 @@ class ls_replay_fold_params(Structure):
         ("num_layers", c_size_t),
         ("slots", ls_tensor),
         ("cursor", ls_tensor),
+    ]
+
+
+class ls_kernel(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("summary", c_char_p),
+        ("device_type", c_int32),
+        ("reserved", c_int32),
+        ("refuse", c_void_p),
+        ("workspace_bytes", c_void_p),
+        ("run", c_void_p),
+        ("user", c_void_p),
+    ]
+
+
+class ls_transfer_descriptor(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("layer_id", c_int32),
+        ("part", c_int32),
+        ("dtype", c_int32),
+        ("layout", c_int32),
+        ("order", c_int32),
+        ("reserved", c_int32),
+        ("base", c_void_p),
+        ("num_slots", c_int64),
+        ("slot_stride_bytes", c_int64),
+        ("bytes_per_slot", c_int64),
+        ("heads", c_int64),
+        ("head_stride_bytes", c_int64),
+        ("bytes_per_head", c_int64),
+        ("runs_per_head", c_int64),
+        ("run_bytes", c_int64),
+        ("run_stride_bytes", c_int64),
+    ]
+
+
+class ls_slot_pack_info(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("position", c_int64),
+        ("total_bytes", c_int64),
+        ("scheme", c_int32),
+        ("numerics_version", c_int32),
+        ("state_dtype", c_int32),
+        ("window_dtype", c_int32),
     ]

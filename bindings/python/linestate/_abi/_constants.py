@@ -72,3 +72,11 @@ LS_PACK_INT8 = 2
 # ls_activation
 LS_ACTIVATION_NONE = 0
 LS_ACTIVATION_SILU = 1
+# ls_transfer_part
+LS_PART_RECURRENT = 0
+LS_PART_CONV_Q = 1
+LS_PART_CONV_K = 2
+LS_PART_CONV_V = 3
+# ls_transfer_order
+LS_LAST_FASTEST = 0
+LS_FIRST_FASTEST = 1

@@ -135,6 +135,18 @@ class ls_snapshot_request(Structure):
     ]
 
 
+class ls_slot_restore(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("pack", c_void_p),
+        ("pack_size", c_size_t),
+        ("slot", c_int32),
+        ("allow_state_dtype_change", c_int32),
+        ("allow_other_numerics", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
 class ls_forward_batch(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -151,6 +163,8 @@ class ls_forward_batch(Structure):
         ("snapshots", POINTER(ls_snapshot_request)),
         ("num_snapshots", c_size_t),
         ("slot_table", ls_tensor),
+        ("restores", POINTER(ls_slot_restore)),
+        ("num_restores", c_size_t),
     ]
 
 
@@ -188,4 +202,10 @@ class ls_segment(Structure):
         ("num_valid", ls_tensor),
         ("parent", ls_tensor),
         ("taken", ls_tensor),
+        ("snapshot_row", ls_tensor),
+        ("snapshot_position", ls_tensor),
+        ("snapshot_slot", ls_tensor),
+        ("snapshot_source", ls_tensor),
+        ("replay_pending", ls_tensor),
+        ("replay_flush", ls_tensor),
     ]

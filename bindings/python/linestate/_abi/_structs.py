@@ -14,6 +14,7 @@ from ._call_structs import ls_kda_record as ls_kda_record
 from ._call_structs import ls_kda_replay_params as ls_kda_replay_params
 from ._call_structs import ls_kda_verify_params as ls_kda_verify_params
 from ._call_structs import ls_kda_weights as ls_kda_weights
+from ._call_structs import ls_kernel as ls_kernel
 from ._call_structs import ls_kernel_options as ls_kernel_options
 from ._call_structs import ls_lightning_commit_io as ls_lightning_commit_io
 from ._call_structs import ls_lightning_commit_params as ls_lightning_commit_params
@@ -31,9 +32,11 @@ from ._call_structs import ls_replay_ring as ls_replay_ring
 from ._call_structs import ls_replay_step_params as ls_replay_step_params
 from ._call_structs import ls_rms_sum_sq_params as ls_rms_sum_sq_params
 from ._call_structs import ls_rows as ls_rows
+from ._call_structs import ls_slot_pack_info as ls_slot_pack_info
 from ._call_structs import ls_snapshot_plan as ls_snapshot_plan
 from ._call_structs import ls_state_clear_params as ls_state_clear_params
 from ._call_structs import ls_state_copy_params as ls_state_copy_params
+from ._call_structs import ls_transfer_descriptor as ls_transfer_descriptor
 from ._call_structs import ls_tree_from_links_params as ls_tree_from_links_params
 from ._call_structs import ls_unpack_options as ls_unpack_options
 from ._data_structs import ls_adopted_layer as ls_adopted_layer
@@ -49,5 +52,6 @@ from ._data_structs import ls_log_callback as ls_log_callback
 from ._data_structs import ls_pool_spec as ls_pool_spec
 from ._data_structs import ls_row as ls_row
 from ._data_structs import ls_segment as ls_segment
+from ._data_structs import ls_slot_restore as ls_slot_restore
 from ._data_structs import ls_snapshot_request as ls_snapshot_request
 from ._data_structs import ls_tensor as ls_tensor
