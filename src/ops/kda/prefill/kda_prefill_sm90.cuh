@@ -1,0 +1,110 @@
+// Chunked KDA prefill on Hopper: what the two halves of the block share.
+//
+// A block of 512 threads advances one (row, value head) at a time, 64 tokens a chunk. With
+// alpha_i = exp(g_i), P_i and X_i the products of alpha up to token i and behind it, all in a chunk:
+//   Kd = k^ P   Qd = q^ P   Kr = k^ X   gamma = P_63            every factor is at most 1
+//   A_ij = beta_i k^_i . k^_j alpha_{j+1..i} (j < i)   Aqk_ij = q^_i . k^_j alpha_{j+1..i} (j <= i)
+//   T = (I + A)^-1 diag(beta)
+//   X^T = V^T - S Kd^T     R^T = X^T T^T     O^T = S Qd^T + R^T Aqk^T     S <- S gamma + R^T Kr
+// Two warpgroups ("factor") make everything above the last line, two ("state") hold 64 rows of S
+// each in registers and run the last line. Operands are f16, sums and S are f32.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/hopper.cuh"
+#include "ops/kda/kda_device.cuh"
+
+namespace linestate::kda_sm90 {
+
+constexpr int kChunk = 64;
+constexpr int kWidth = 128;  // K and V
+constexpr int kFactorThreads = 256;
+constexpr int kStateThreads = 256;
+constexpr int kStages = 2;
+
+/// What one chunk hands from the factor half to the state half.
+struct Stage {
+  uint8_t Kd[2 * 8192];  // [64 tokens, 128]
+  uint8_t Qd[2 * 8192];
+  uint8_t Kr[2 * 8192];
+  uint8_t T[8192];  // [64, 64], zeros above the diagonal
+  uint8_t Aqk[8192];
+};
+
+/// Operands of the pairs whose tokens lie in neighbouring blocks of 16 or of 32.
+struct Level {
+  uint8_t upper[2 * 8192];  // q^ and k^ of the later block, decayed from its begin
+  uint8_t lower[2 * 4096];  // k^ of the earlier block, decayed to its end
+};
+
+/// Used between the products of one chunk; shares memory with alpha, which is dead by then.
+struct Solve {
+  float exchange[30][128];     // products of the second half of the channels
+  float A[4][16][20];          // diagonal blocks
+  uint16_t A16[2][16][24];     // blocks (1, 0) and (3, 2), f16
+  uint16_t A32[32][40];        // tokens 32.. against 0..31, f16
+};
+
+struct Shared {
+  Stage stage[kStages];
+  Level level16;  // T of the chunk, unscaled f16 [64][72], lies here once the products are done
+  Level level32;
+  union {
+    float4 alpha[6][kFactorThreads];
+    Solve solve;
+  };
+  uint8_t values[2][8192];  // a warpgroup's half of v, [64 tokens, 64]; then of the output
+  float total[4][kWidth];   // products of alpha over 16 tokens
+  float gamma[kStages][kWidth];
+  float dt_bias[kWidth];
+  float norm[2][2][kChunk];  // channel half, q or k: sums of squares
+  float beta[kChunk];
+  uint64_t full[kStages];
+  uint64_t empty[kStages];
+};
+static_assert(sizeof(Solve) <= sizeof(float4) * 6 * kFactorThreads);
+static_assert(sizeof(Shared) <= 232448);
+
+/// Positions of chunk c lie on the absolute grid: position i is token first + i of the call.
+struct Chunks {
+  int64_t first;  // token of position 0 of chunk 0; may lie before the row
+  int64_t begin;  // tokens [begin, end) are the row's valid ones
+  int64_t end;
+  int64_t count;
+
+  __device__ explicit Chunks(const DeviceRow& row) {
+    const int64_t lead = row.start % kChunk;
+    begin = row.token_begin;
+    end = row.token_begin + row.valid;
+    first = begin - lead;
+    count = row.valid > 0 ? (lead + row.valid + kChunk - 1) / kChunk : 0;
+  }
+  __device__ int64_t token(int64_t chunk, int position) const {
+    return first + chunk * kChunk + position;
+  }
+  __device__ bool holds(int64_t token) const { return token >= begin && token < end; }
+};
+
+template <bool kHalf>
+__device__ void widen_pair(uint32_t bits, float& low, float& high) {
+  if constexpr (kHalf) {
+    const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&bits));
+    low = pair.x;
+    high = pair.y;
+  } else {
+    low = __uint_as_float(bits << 16);
+    high = __uint_as_float(bits & 0xffff0000u);
+  }
+}
+
+/// Eight neighbours of a 16-bit tensor.
+template <bool kHalf>
+__device__ void widen_8(uint4 bits, float (&x)[8]) {
+  widen_pair<kHalf>(bits.x, x[0], x[1]);
+  widen_pair<kHalf>(bits.y, x[2], x[3]);
+  widen_pair<kHalf>(bits.z, x[4], x[5]);
+  widen_pair<kHalf>(bits.w, x[6], x[7]);
+}
+
+}  // namespace linestate::kda_sm90

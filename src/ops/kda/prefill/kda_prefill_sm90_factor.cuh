@@ -1,0 +1,594 @@
+// The factor half: gates, decays, products of keys with keys and queries, and the triangular
+// inverse of one chunk.
+//
+// Warp w works on tokens 16 (w / 2) .. + 15 and channels 64 (w % 2) .. + 63. Lane (g, t) = (lane / 4,
+// lane % 4) holds tokens g and g + 8 of its sixteen: the layout in which tensor cores take operands,
+// so pairs inside 16 tokens never pass through shared memory. A pair (i, j) belongs to the level h
+// (1, 2, 4, .. 32) at which i lies in the later and j in the earlier of two neighbouring blocks of h
+// tokens; q^ and k^ are decayed to the border between the two, so no exponent is positive.
+#pragma once
+
+#include "ops/kda/prefill/kda_prefill_sm90.cuh"
+
+namespace linestate::kda_sm90 {
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ inline void sync_factor() { sync_some<1, kFactorThreads>(); }
+
+struct FactorLane {
+  int thread;  // of 256
+  int r;       // block of 16 tokens
+  int c;       // half of the channels
+  int g;
+  int t;
+
+  __device__ explicit FactorLane(int thread_in) : thread(thread_in) {
+    const int warp = thread / 32;
+    r = warp / 2;
+    c = warp % 2;
+    g = thread % 32 / 4;
+    t = thread % 4;
+  }
+  __device__ int token(int b) const { return 16 * r + 8 * b + g; }
+  /// First of eight channels.
+  __device__ int channel(int d) const { return 64 * c + 32 * d + 8 * t; }
+};
+
+/// Constants of one head's gate, in base 2.
+struct Gate {
+  KdaGate form;
+  float exp_A;
+  float bound;  // lower_bound * log2(e)
+};
+
+/// alpha = exp(g); x is the gate tensor's value plus the bias.
+__device__ inline float decay(const Gate& gate, float x) {
+  if (gate.form == KdaGate::kBounded) {
+    return exp2_fast(gate.bound * reciprocal_fast(1.0f + exp2_fast(-gate.exp_A * kLog2E * x)));
+  }
+  if (gate.form == KdaGate::kActivated) return exp2_fast(kLog2E * x);
+  const float e = exp2_fast(-kLog2E * fabsf(x));
+  const float series = e * (1.0f + e * (-0.5f + e * (1.0f / 3 + e * (-0.25f + e * 0.2f))));
+  const float log1p_e = e < 0.0625f ? series : log2_fast(1.0f + e) * 0.6931471805599453f;
+  return exp2_fast(-gate.exp_A * kLog2E * (fmaxf(x, 0.0f) + log1p_e));
+}
+
+template <bool kHalf, bool kGateF32>
+struct Inputs {
+  const uint16_t* q;  // of the key head
+  const uint16_t* k;
+  const char* gate;  // of the value head
+  int64_t q_stride, k_stride, gate_stride;
+
+  __device__ Inputs(const KdaDevice& p, int64_t j) {
+    const int64_t key_head = j / (p.HV / p.H);
+    q = static_cast<const uint16_t*>(p.q.data) + key_head * p.q.stride[1];
+    k = static_cast<const uint16_t*>(p.k.data) + key_head * p.k.stride[1];
+    gate = static_cast<const char*>(p.gate.data) + j * p.gate.stride[1] * kGateBytes;
+    q_stride = p.q.stride[0];
+    k_stride = p.k.stride[0];
+    gate_stride = p.gate.stride[0] * kGateBytes;
+  }
+  static constexpr int kGateBytes = kGateF32 ? 4 : 2;
+
+  __device__ static void load(const uint16_t* from, bool live, float (&x)[8]) {
+    uint4 bits = make_uint4(0, 0, 0, 0);
+    if (live) bits = __ldg(reinterpret_cast<const uint4*>(from));
+    widen_8<kHalf>(bits, x);
+  }
+  __device__ void load_gate(int64_t token, int channel, bool live, float (&x)[8]) const {
+    if constexpr (kGateF32) {
+      float4 low = make_float4(0, 0, 0, 0);
+      float4 high = low;
+      if (live) {
+        const auto* from = reinterpret_cast<const float4*>(gate + token * gate_stride) + channel / 4;
+        low = __ldg(from);
+        high = __ldg(from + 1);
+      }
+      x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+      x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+    } else {
+      load(reinterpret_cast<const uint16_t*>(gate + token * gate_stride) + channel, live, x);
+    }
+  }
+  /// Asks for one position of the next chunk; four threads a position.
+  __device__ void prefetch(int64_t token, int part) const {
+    const char* from = nullptr;
+    if (part == 0) from = reinterpret_cast<const char*>(q + token * q_stride);
+    if (part == 1) from = reinterpret_cast<const char*>(k + token * k_stride);
+    if (part == 2) from = gate + token * gate_stride;
+    if (part == 3 && kGateF32) from = gate + token * gate_stride + 256;
+    if (from == nullptr) return;
+    prefetch_l2(from);
+    prefetch_l2(from + 128);
+  }
+};
+
+/// Four f16 values in columns channel .. + 3 of row `row`; tiles of `rows` rows side by side.
+__device__ inline void put_4(uint8_t* tiles, int rows, int row, int channel, uint32_t low,
+                             uint32_t high) {
+  uint8_t* at = tiles + (channel >> 6) * rows * 128 + tile_offset(row, channel & 63);
+  *reinterpret_cast<uint2*>(at) = make_uint2(low, high);
+}
+__device__ inline void put_1(uint8_t* tile, int row, int column, float x) {
+  *reinterpret_cast<__half*>(tile + tile_offset(row, column)) = __float2half_rn(x);
+}
+
+/// Gates and norms: alpha of the lane's 32 elements (the last eight stay in registers), the
+/// products over 16 tokens, and sums of squares.
+template <typename In>
+__device__ void read_chunk(const In& in, const Chunks& chunks, int64_t chunk, const Gate& gate,
+                           const FactorLane& lane, Shared& s, float (&kept)[2][4]) {
+  float square[2][2] = {};
+#pragma unroll
+  for (int d = 0; d < 2; ++d) {
+    const int channel = lane.channel(d);
+    float alpha[2][8];
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      const int64_t token = chunks.token(chunk, lane.token(b));
+      const bool live = chunks.holds(token);
+      float x[8];
+      In::load(in.q + token * in.q_stride + channel, live, x);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) square[0][b] = fmaf(x[e], x[e], square[0][b]);
+      In::load(in.k + token * in.k_stride + channel, live, x);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) square[1][b] = fmaf(x[e], x[e], square[1][b]);
+      in.load_gate(token, channel, live, x);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        alpha[b][e] = live ? decay(gate, x[e] + s.dt_bias[channel + e]) : 1.0f;
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float total[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        total[e] = alpha[0][4 * half + e] * alpha[1][4 * half + e];
+#pragma unroll
+        for (int mask = 4; mask <= 16; mask *= 2) {
+          total[e] *= __shfl_xor_sync(kAllLanes, total[e], mask);
+        }
+      }
+      if (lane.g == 0) {
+        *reinterpret_cast<float4*>(&s.total[lane.r][channel + 4 * half]) =
+            make_float4(total[0], total[1], total[2], total[3]);
+      }
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const float* x = &alpha[b][4 * half];
+        if (d == 1 && half == 1) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) kept[b][e] = x[e];
+        } else {
+          s.alpha[(2 * d + half) * 2 + b][lane.thread] = make_float4(x[0], x[1], x[2], x[3]);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int b = 0; b < 2; ++b) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      const float sum = sum_lanes<4>(square[which][b]);
+      if (lane.t == 0) s.norm[lane.c][which][lane.token(b)] = sum;
+    }
+  }
+}
+
+/// Sums of products inside 16 tokens, by level: rows 0-7 of each are queries, 8-15 keys.
+struct Inner {
+  float pair[3][2][4] = {};  // levels 1, 2, 4 of both blocks of eight
+  float eight[4] = {};       // level 8
+  float self[2] = {};        // q^_i . k^_i
+};
+
+/// Decays of four channels of the lane's two tokens, inside a growing block.
+struct Decays {
+  float before[2][4];  // from the block's begin up to the token
+  float behind[2][4];  // behind the token to the block's end
+  float total[2][4];
+};
+
+/// One level inside eight tokens: products, then blocks of h become blocks of 2 h.
+template <int kLevel>
+__device__ void inner_level(const float (&q)[2][4], const float (&k)[2][4], int g, Decays& x,
+                            Inner& sums) {
+  constexpr int h = 1 << kLevel;
+  const bool later = (g & h) != 0;
+#pragma unroll
+  for (int b = 0; b < 2; ++b) {
+    uint32_t q16[2];
+    uint32_t k16[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float low = later ? x.before[b][2 * e] : x.behind[b][2 * e];
+      const float high = later ? x.before[b][2 * e + 1] : x.behind[b][2 * e + 1];
+      q16[e] = pack_f16(q[b][2 * e] * low, q[b][2 * e + 1] * high);
+      k16[e] = pack_f16(k[b][2 * e] * low, k[b][2 * e + 1] * high);
+    }
+    mma_16816(sums.pair[kLevel][b], q16[0], k16[0], q16[1], k16[1], k16[0], k16[1]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float other = __shfl_xor_sync(kAllLanes, x.total[b][e], 4 * h);
+      x.before[b][e] *= later ? other : 1.0f;
+      x.behind[b][e] *= later ? 1.0f : other;
+      x.total[b][e] *= other;
+    }
+  }
+}
+
+/// Level 8: token g of the first eight is the earlier, token g of the second the later.
+__device__ inline void level_eight(const float (&q)[2][4], const float (&k)[2][4], Decays& x,
+                                   Inner& sums) {
+  uint32_t q16[2];
+  uint32_t k16[2];
+  uint32_t early[2];
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const int a = 2 * e;
+    q16[e] = pack_f16(q[1][a] * x.before[1][a], q[1][a + 1] * x.before[1][a + 1]);
+    k16[e] = pack_f16(k[1][a] * x.before[1][a], k[1][a + 1] * x.before[1][a + 1]);
+    early[e] = pack_f16(k[0][a] * x.behind[0][a], k[0][a + 1] * x.behind[0][a + 1]);
+  }
+  mma_16816(sums.eight, q16[0], k16[0], q16[1], k16[1], early[0], early[1]);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    x.before[1][e] *= x.total[0][e];
+    x.behind[0][e] *= x.total[1][e];
+  }
+}
+
+__device__ inline void put_product(uint8_t* tiles, int rows, int row, int channel,
+                                   const float (&x)[4], const float (&y)[4]) {
+  put_4(tiles, rows, row, channel, pack_f16(x[0] * y[0], x[1] * y[1]),
+        pack_f16(x[2] * y[2], x[3] * y[3]));
+}
+
+/// Operands between blocks of 16 and of 32, and of the state, for four channels.
+__device__ inline void put_outer(const FactorLane& lane, int channel, const float (&q)[2][4],
+                                 const float (&k)[2][4], Decays& x, Shared& s, Stage& stage) {
+  const int r = lane.r;
+  float near[4];
+  float far[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    near[e] = s.total[r ^ 1][channel + e];
+    far[e] = s.total[r ^ 2][channel + e] * s.total[r ^ 3][channel + e];
+  }
+#pragma unroll
+  for (int b = 0; b < 2; ++b) {
+    const int row = 8 * b + lane.g;
+    if ((r & 1) != 0) {
+      put_product(s.level16.upper, 64, 16 * (r - 1) + row, channel, q[b], x.before[b]);
+      put_product(s.level16.upper, 64, 16 * r + row, channel, k[b], x.before[b]);
+    } else {
+      put_product(s.level16.lower, 32, 8 * r + row, channel, k[b], x.behind[b]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if ((r & 1) != 0) {
+        x.before[b][e] *= near[e];
+      } else {
+        x.behind[b][e] *= near[e];
+      }
+    }
+    if (r >= 2) {
+      put_product(s.level32.upper, 64, 16 * (r - 2) + row, channel, q[b], x.before[b]);
+      put_product(s.level32.upper, 64, 16 * r + row, channel, k[b], x.before[b]);
+    } else {
+      put_product(s.level32.lower, 32, 16 * r + row, channel, k[b], x.behind[b]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (r >= 2) {
+        x.before[b][e] *= far[e];
+      } else {
+        x.behind[b][e] *= far[e];
+      }
+    }
+    put_product(stage.Kd, 64, lane.token(b), channel, k[b], x.before[b]);
+    put_product(stage.Qd, 64, lane.token(b), channel, q[b], x.before[b]);
+    put_product(stage.Kr, 64, lane.token(b), channel, k[b], x.behind[b]);
+  }
+}
+
+template <typename In>
+__device__ void make_operands(const In& in, const Chunks& chunks, int64_t chunk, bool normalized,
+                              const FactorLane& lane, const float (&kept)[2][4], Shared& s,
+                              Stage& stage, float* gamma, Inner& sums) {
+  float inverse[2][2];
+#pragma unroll
+  for (int b = 0; b < 2; ++b) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      const int token = lane.token(b);
+      const float sum = s.norm[0][which][token] + s.norm[1][which][token];
+      inverse[which][b] = normalized ? 1.0f : rsqrtf(sum + 1e-6f);
+    }
+  }
+#pragma unroll
+  for (int d = 0; d < 2; ++d) {
+    float raw[2][2][8];
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      const int64_t token = chunks.token(chunk, lane.token(b));
+      const bool live = chunks.holds(token);
+      In::load(in.q + token * in.q_stride + lane.channel(d), live, raw[0][b]);
+      In::load(in.k + token * in.k_stride + lane.channel(d), live, raw[1][b]);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int channel = lane.channel(d) + 4 * half;
+      float q[2][4];
+      float k[2][4];
+      Decays x;
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        float4 alpha = make_float4(kept[b][0], kept[b][1], kept[b][2], kept[b][3]);
+        if (d == 0 || half == 0) alpha = s.alpha[(2 * d + half) * 2 + b][lane.thread];
+        x.before[b][0] = alpha.x, x.before[b][1] = alpha.y;
+        x.before[b][2] = alpha.z, x.before[b][3] = alpha.w;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          x.behind[b][e] = 1.0f;
+          x.total[b][e] = x.before[b][e];
+          q[b][e] = raw[0][b][4 * half + e] * inverse[0][b];
+          k[b][e] = raw[1][b][4 * half + e] * inverse[1][b];
+          sums.self[b] = fmaf(q[b][e], k[b][e], sums.self[b]);
+        }
+      }
+      inner_level<0>(q, k, lane.g, x, sums);
+      inner_level<1>(q, k, lane.g, x, sums);
+      inner_level<2>(q, k, lane.g, x, sums);
+      level_eight(q, k, x, sums);
+      put_outer(lane, channel, q, k, x, s, stage);
+      if (lane.r == 0 && lane.g == 0) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          gamma[channel + e] = s.total[0][channel + e] * s.total[1][channel + e] *
+                               (s.total[2][channel + e] * s.total[3][channel + e]);
+        }
+      }
+    }
+  }
+}
+
+/// Products between blocks of 32 (first warpgroup) or of 16 (second), to Aqk and A.
+__device__ inline void outer_products(const FactorLane& lane, Shared& s, Stage& stage) {
+  const bool wide = lane.thread < 128;
+  Level& level = wide ? s.level32 : s.level16;
+  const uint32_t upper = shared_address(level.upper);
+  const uint32_t lower = shared_address(level.lower);
+  float d[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) d[i] = 0.0f;
+  pin(d);
+  wgmma_begin();
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    wgmma_32_tiles(d, tile_of_rows(upper + (k >> 2) * 8192 + (k & 3) * 32),
+                   tile_of_rows(lower + (k >> 2) * 4096 + (k & 3) * 32), true);
+  }
+  wgmma_commit();
+  wgmma_wait();
+  pin(d);
+  const int warp = lane.thread / 32 % 4;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const int row = lane.g + (i & 2) * 4;  // of the warp's sixteen
+    const int column = 8 * (i / 4) + 2 * lane.t + (i & 1);
+    if (wide) {
+      const int late = 16 * (warp & 1) + row;  // of the later 32
+      if (warp < 2) {
+        put_1(stage.Aqk, 32 + late, column, d[i]);
+      } else {
+        s.solve.A32[late][column] =
+            static_cast<uint16_t>(f32_to_f16_bits(d[i] * s.beta[32 + late]));
+      }
+    } else if (column / 16 == warp / 2) {
+      const int pair = warp / 2;
+      const int token = 32 * pair + 16 + row;
+      if ((warp & 1) == 0) {
+        put_1(stage.Aqk, token, 32 * pair + column % 16, d[i]);
+      } else {
+        s.solve.A16[pair][row][column % 16] =
+            static_cast<uint16_t>(f32_to_f16_bits(d[i] * s.beta[token]));
+      }
+    }
+  }
+}
+
+__device__ inline void keep_inner(int thread, const Inner& sums, Solve& solve) {
+#pragma unroll
+  for (int i = 0; i < 24; ++i) solve.exchange[i][thread] = sums.pair[i / 8][i / 4 % 2][i % 4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) solve.exchange[24 + i][thread] = sums.eight[i];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) solve.exchange[28 + i][thread] = sums.self[i];
+}
+
+/// Adds the other half of the channels and spreads the sums over Aqk and A.
+__device__ inline void put_inner(const FactorLane& lane, Inner& sums, Shared& s, Stage& stage) {
+  const int thread = 32 * lane.r + lane.thread % 32;
+  const auto& exchange = s.solve.exchange;
+#pragma unroll
+  for (int i = 0; i < 24; ++i) sums.pair[i / 8][i / 4 % 2][i % 4] += exchange[i][thread];
+  auto& A = s.solve.A[lane.r];
+  const int first = 16 * lane.r;
+#pragma unroll
+  for (int b = 0; b < 2; ++b) {
+    const float self = sum_lanes<4>(sums.self[b] + exchange[28 + b][thread]);
+    const float beta = s.beta[lane.token(b)];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int i = lane.g;
+      const int j = 2 * lane.t + e;
+      const int apart = i ^ j;
+      float q = apart >= 4   ? sums.pair[2][b][e]
+                : apart >= 2 ? sums.pair[1][b][e]
+                : apart == 1 ? sums.pair[0][b][e]
+                             : self;
+      float k = apart >= 4   ? sums.pair[2][b][2 + e]
+                : apart >= 2 ? sums.pair[1][b][2 + e]
+                             : sums.pair[0][b][2 + e];
+      if (j > i) q = 0.0f;
+      if (j >= i) k = 0.0f;
+      put_1(stage.Aqk, first + 8 * b + i, first + 8 * b + j, q);
+      A[8 * b + i][8 * b + j] = beta * k;
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const int j = 2 * lane.t + e;
+    const float q = sums.eight[e] + exchange[24 + e][thread];
+    const float k = sums.eight[2 + e] + exchange[26 + e][thread];
+    put_1(stage.Aqk, first + 8 + lane.g, first + j, q);
+    A[8 + lane.g][j] = s.beta[first + 8 + lane.g] * k;
+  }
+}
+
+constexpr int kSolved = 72;  // row pitch of the unscaled inverse
+
+/// Inverses of the four diagonal blocks, a column a lane, by substitution in f32.
+__device__ inline void solve_diagonal(int thread, Shared& s, uint16_t* solved, Stage& stage) {
+  const int block = thread / 16;
+  const int j = thread % 16;
+  float x[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    float even = i == j ? 1.0f : 0.0f;
+    float odd = 0.0f;
+#pragma unroll
+    for (int m = 0; m < i; ++m) {
+      float& sum = m % 2 == 0 ? even : odd;
+      sum = fmaf(-s.solve.A[block][i][m], x[m], sum);
+    }
+    x[i] = even + odd;
+  }
+  const float beta = s.beta[thread];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    solved[(16 * block + i) * kSolved + thread] = static_cast<uint16_t>(f32_to_f16_bits(x[i]));
+    put_1(stage.T, 16 * block + i, thread, x[i] * beta);
+  }
+}
+
+/// Joins inverses of two neighbouring blocks of kSize: -T_late A T_early, for 16 of its columns.
+/// Works on the transpose, so that the first product's result is the second's operand.
+template <int kSize>
+__device__ void join(int first, int columns, const uint16_t* A, int pitch, const float* beta,
+                     uint16_t* solved, Stage& stage, int lane) {
+  constexpr int kTiles = kSize / 8;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const auto pair = [](const uint16_t* at) { return *reinterpret_cast<const uint32_t*>(at); };
+  float w[kTiles][4] = {};
+#pragma unroll
+  for (int m = 0; m < kSize; m += 16) {
+    // Registers: columns 0-7 or 8-15 of T_early, then rows 8-15.
+    uint32_t a[4];
+    const int row = first + m + (lane & 7) + (lane & 16) / 2;
+    const int column = first + columns + (lane & 8);
+    load_matrices_transposed(shared_address(solved + row * kSolved + column), a);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const uint16_t* b = A + (8 * n + g) * pitch + m + 2 * t;
+      mma_16816(w[n], a[0], a[1], a[2], a[3], pair(b), pair(b + 8));
+    }
+  }
+  float x[kTiles][4] = {};
+  const int late = first + kSize;
+#pragma unroll
+  for (int m = 0; m < kTiles; m += 2) {
+    const uint32_t a0 = pack_f16(w[m][0], w[m][1]);
+    const uint32_t a1 = pack_f16(w[m][2], w[m][3]);
+    const uint32_t a2 = pack_f16(w[m + 1][0], w[m + 1][1]);
+    const uint32_t a3 = pack_f16(w[m + 1][2], w[m + 1][3]);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const uint16_t* b = solved + (late + 8 * n + g) * kSolved + late + 8 * m + 2 * t;
+      mma_16816(x[n], a0, a1, a2, a3, pair(b), pair(b + 8));
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int row = late + 8 * n + 2 * t + (e & 1);
+      const int column = first + columns + g + (e & 2) * 4;
+      const float value = -x[n][e];
+      if (kSize < 32) {
+        solved[row * kSolved + column] = static_cast<uint16_t>(f32_to_f16_bits(value));
+      }
+      put_1(stage.T, row, column, value * beta[column]);
+    }
+  }
+}
+
+__device__ inline void invert(const FactorLane& lane, Shared& s, Stage& stage) {
+  auto* solved = reinterpret_cast<uint16_t*>(s.level16.upper);
+  const int warp = lane.thread / 32;
+  if (warp < 2) {
+    solve_diagonal(lane.thread, s, solved, stage);
+  } else if (warp < 4) {
+    // The block above the diagonal of each joined pair, which the last product reads.
+    const int i = lane.thread % 32;
+    const int first = warp == 2 ? 0 : 32;
+    auto* row = reinterpret_cast<uint4*>(solved + (first + i / 2) * kSolved + first + 16);
+    row[i % 2] = make_uint4(0, 0, 0, 0);
+  }
+  sync_factor();
+  if (warp < 2) {
+    join<16>(32 * warp, 0, &s.solve.A16[warp][0][0], 24, s.beta, solved, stage, lane.thread % 32);
+  }
+  sync_factor();
+  if (warp < 2) {
+    join<32>(0, 16 * warp, &s.solve.A32[0][0], 40, s.beta, solved, stage, lane.thread % 32);
+  }
+}
+
+template <bool kHalf, bool kGateF32>
+__device__ void factor_row(const KdaDevice& p, const DeviceRow& row, int64_t j, int thread,
+                           Shared& s, uint32_t& turn) {
+  const FactorLane lane(thread);
+  const Chunks chunks(row);
+  const Inputs<kHalf, kGateF32> in(p, j);
+  const bool activated = p.gate_form == KdaGate::kActivated;
+  const Gate gate{p.gate_form, activated ? 1.0f : expf(load_at(p.A_log, j)),
+                  p.lower_bound * kLog2E};
+  if (thread < kWidth) s.dt_bias[thread] = activated ? 0.0f : load_at(p.dt_bias, j, thread);
+  sync_factor();
+  for (int64_t chunk = 0; chunk < chunks.count; ++chunk, ++turn) {
+    Stage& stage = s.stage[turn % kStages];
+    const int64_t next = chunks.token(chunk + 1, thread / 4);
+    if (chunks.holds(next)) in.prefetch(next, thread % 4);
+    if (thread < kChunk) {
+      const int64_t token = chunks.token(chunk, thread);
+      s.beta[thread] = chunks.holds(token) ? kda_beta(p.beta_form, load_at(p.beta, token, j)) : 0.0f;
+    }
+    float kept[2][4];
+    read_chunk(in, chunks, chunk, gate, lane, s, kept);
+    barrier_wait(shared_address(&s.empty[turn % kStages]), (turn / kStages & 1) ^ 1);
+    sync_factor();
+    Inner sums;
+    make_operands(in, chunks, chunk, p.qk_normalized, lane, kept, s, stage,
+                  s.gamma[turn % kStages], sums);
+    fence_tiles();
+    sync_factor();
+    if (lane.c == 1) keep_inner(32 * lane.r + thread % 32, sums, s.solve);
+    outer_products(lane, s, stage);
+    sync_factor();
+    if (lane.c == 0) put_inner(lane, sums, s, stage);
+    sync_factor();
+    invert(lane, s, stage);
+    fence_tiles();
+    barrier_arrive(shared_address(&s.full[turn % kStages]));
+    sync_factor();
+  }
+}
+
+}  // namespace linestate::kda_sm90
