@@ -51,7 +51,7 @@ struct Shared {
   Level level16;  // T of the chunk, unscaled f16 [64][72], lies here once the products are done
   Level level32;
   union {
-    float4 alpha[6][kFactorThreads];
+    float4 alpha[7][kFactorThreads];
     Solve solve;
   };
   uint8_t values[2][8192];  // a warpgroup's half of v, [64 tokens, 64]; then of the output
@@ -63,28 +63,31 @@ struct Shared {
   uint64_t full[kStages];
   uint64_t empty[kStages];
 };
-static_assert(sizeof(Solve) <= sizeof(float4) * 6 * kFactorThreads);
+static_assert(sizeof(Solve) <= sizeof(float4) * 7 * kFactorThreads);
 static_assert(sizeof(Shared) <= 232448);
 
-/// Positions of chunk c lie on the absolute grid: position i is token first + i of the call.
+/// Chunks lie on the absolute grid: position i of chunk c is token first + 64 c + i of the call, and
+/// belongs to the row when 64 c + i is in [lead, end).
 struct Chunks {
-  int64_t first;  // token of position 0 of chunk 0; may lie before the row
-  int64_t begin;  // tokens [begin, end) are the row's valid ones
-  int64_t end;
-  int64_t count;
+  int64_t first;  // may lie before the row
+  int32_t lead;
+  int32_t end;
 
-  __device__ explicit Chunks(const DeviceRow& row) {
-    const int64_t lead = row.start % kChunk;
-    begin = row.token_begin;
-    end = row.token_begin + row.valid;
-    first = begin - lead;
-    count = row.valid > 0 ? (lead + row.valid + kChunk - 1) / kChunk : 0;
-  }
-  __device__ int64_t token(int64_t chunk, int position) const {
-    return first + chunk * kChunk + position;
-  }
-  __device__ bool holds(int64_t token) const { return token >= begin && token < end; }
+  __device__ explicit Chunks(const DeviceRow& row)
+      : first(row.token_begin - row.start % kChunk),
+        lead(static_cast<int32_t>(row.start % kChunk)),
+        end(lead + static_cast<int32_t>(row.valid)) {}
+  __device__ int32_t count() const { return (end + kChunk - 1) / kChunk; }
+  __device__ bool holds(int32_t place) const { return place >= lead && place < end; }
+  __device__ int64_t token(int32_t place) const { return first + place; }
 };
+
+/// The same number, of which the compiler knows nothing. Offsets made from it are worked out where
+/// they are used; kept across a chunk there would be more of them than registers.
+__device__ inline int afresh(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 template <bool kHalf>
 __device__ void widen_pair(uint32_t bits, float& low, float& high) {

@@ -23,7 +23,7 @@ struct FactorLane {
   int g;
   int t;
 
-  __device__ explicit FactorLane(int thread_in) : thread(thread_in) {
+  __device__ explicit FactorLane(int thread_in) : thread(afresh(thread_in)) {
     const int warp = thread / 32;
     r = warp / 2;
     c = warp % 2;
@@ -56,84 +56,95 @@ __device__ inline float decay(const Gate& gate, float x) {
 
 template <bool kHalf, bool kGateF32>
 struct Inputs {
+  static constexpr int kGateBytes = kGateF32 ? 4 : 2;
+  const KdaDevice& p;
   const uint16_t* q;  // of the key head
   const uint16_t* k;
   const char* gate;  // of the value head
-  int64_t q_stride, k_stride, gate_stride;
 
-  __device__ Inputs(const KdaDevice& p, int64_t j) {
+  __device__ Inputs(const KdaDevice& params, int64_t j) : p(params) {
     const int64_t key_head = j / (p.HV / p.H);
     q = static_cast<const uint16_t*>(p.q.data) + key_head * p.q.stride[1];
     k = static_cast<const uint16_t*>(p.k.data) + key_head * p.k.stride[1];
     gate = static_cast<const char*>(p.gate.data) + j * p.gate.stride[1] * kGateBytes;
-    q_stride = p.q.stride[0];
-    k_stride = p.k.stride[0];
-    gate_stride = p.gate.stride[0] * kGateBytes;
   }
-  static constexpr int kGateBytes = kGateF32 ? 4 : 2;
+  __device__ const uint16_t* q_at(int64_t token) const { return q + token * p.q.stride[0]; }
+  __device__ const uint16_t* k_at(int64_t token) const { return k + token * p.k.stride[0]; }
+  __device__ const char* gate_at(int64_t token) const {
+    return gate + token * p.gate.stride[0] * kGateBytes;
+  }
 
-  __device__ static void load(const uint16_t* from, bool live, float (&x)[8]) {
+  __device__ static uint4 load(const uint16_t* from, bool live, float (&x)[8]) {
     uint4 bits = make_uint4(0, 0, 0, 0);
     if (live) bits = __ldg(reinterpret_cast<const uint4*>(from));
     widen_8<kHalf>(bits, x);
+    return bits;
   }
   __device__ void load_gate(int64_t token, int channel, bool live, float (&x)[8]) const {
     if constexpr (kGateF32) {
       float4 low = make_float4(0, 0, 0, 0);
       float4 high = low;
       if (live) {
-        const auto* from = reinterpret_cast<const float4*>(gate + token * gate_stride) + channel / 4;
+        const auto* from = reinterpret_cast<const float4*>(gate_at(token)) + channel / 4;
         low = __ldg(from);
         high = __ldg(from + 1);
       }
       x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
       x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
     } else {
-      load(reinterpret_cast<const uint16_t*>(gate + token * gate_stride) + channel, live, x);
+      load(reinterpret_cast<const uint16_t*>(gate_at(token)) + channel, live, x);
     }
   }
   /// Asks for one position of the next chunk; four threads a position.
   __device__ void prefetch(int64_t token, int part) const {
     const char* from = nullptr;
-    if (part == 0) from = reinterpret_cast<const char*>(q + token * q_stride);
-    if (part == 1) from = reinterpret_cast<const char*>(k + token * k_stride);
-    if (part == 2) from = gate + token * gate_stride;
-    if (part == 3 && kGateF32) from = gate + token * gate_stride + 256;
+    if (part == 0) from = reinterpret_cast<const char*>(q_at(token));
+    if (part == 1) from = reinterpret_cast<const char*>(k_at(token));
+    if (part == 2) from = gate_at(token);
+    if (part == 3 && kGateF32) from = gate_at(token) + 256;
     if (from == nullptr) return;
     prefetch_l2(from);
     prefetch_l2(from + 128);
   }
 };
 
+/// Columns channel and behind of row `row`; tiles of `rows` rows side by side.
+__device__ inline uint8_t* tile_at(uint8_t* tiles, int rows, int row, int channel) {
+  return tiles + (channel >> 6) * rows * 128 + tile_offset(row, channel & 63);
+}
 /// Four f16 values in columns channel .. + 3 of row `row`; tiles of `rows` rows side by side.
 __device__ inline void put_4(uint8_t* tiles, int rows, int row, int channel, uint32_t low,
                              uint32_t high) {
-  uint8_t* at = tiles + (channel >> 6) * rows * 128 + tile_offset(row, channel & 63);
-  *reinterpret_cast<uint2*>(at) = make_uint2(low, high);
+  *reinterpret_cast<uint2*>(tile_at(tiles, rows, row, channel)) = make_uint2(low, high);
 }
 __device__ inline void put_1(uint8_t* tile, int row, int column, float x) {
   *reinterpret_cast<__half*>(tile + tile_offset(row, column)) = __float2half_rn(x);
 }
 
-/// Gates and norms: alpha of the lane's 32 elements (the last eight stay in registers), the
-/// products over 16 tokens, and sums of squares.
+/// Gates and norms: alpha of the lane's 32 elements (the last four stay in registers), the
+/// products over 16 tokens, and sums of squares. The raw q and k wait where the lane will put what
+/// it makes of them.
 template <typename In>
-__device__ void read_chunk(const In& in, const Chunks& chunks, int64_t chunk, const Gate& gate,
-                           const FactorLane& lane, Shared& s, float (&kept)[2][4]) {
+__device__ void read_chunk(const In& in, const Chunks& chunks, int32_t chunk, const Gate& gate,
+                           int thread, Shared& s, Stage& stage, float (&kept)[4]) {
+  const FactorLane lane(thread);
   float square[2][2] = {};
-#pragma unroll
+#pragma unroll 1
   for (int d = 0; d < 2; ++d) {
     const int channel = lane.channel(d);
     float alpha[2][8];
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
-      const int64_t token = chunks.token(chunk, lane.token(b));
-      const bool live = chunks.holds(token);
+      const int32_t place = kChunk * chunk + lane.token(b);
+      const int64_t token = chunks.token(place);
+      const bool live = chunks.holds(place);
       float x[8];
-      In::load(in.q + token * in.q_stride + channel, live, x);
+      *reinterpret_cast<uint4*>(tile_at(stage.Qd, 64, lane.token(b), channel)) =
+          In::load(in.q_at(token) + channel, live, x);
 #pragma unroll
       for (int e = 0; e < 8; ++e) square[0][b] = fmaf(x[e], x[e], square[0][b]);
-      In::load(in.k + token * in.k_stride + channel, live, x);
+      *reinterpret_cast<uint4*>(tile_at(stage.Kd, 64, lane.token(b), channel)) =
+          In::load(in.k_at(token) + channel, live, x);
 #pragma unroll
       for (int e = 0; e < 8; ++e) square[1][b] = fmaf(x[e], x[e], square[1][b]);
       in.load_gate(token, channel, live, x);
@@ -160,9 +171,9 @@ __device__ void read_chunk(const In& in, const Chunks& chunks, int64_t chunk, co
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
         const float* x = &alpha[b][4 * half];
-        if (d == 1 && half == 1) {
+        if (d == 1 && half == 1 && b == 1) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) kept[b][e] = x[e];
+          for (int e = 0; e < 4; ++e) kept[e] = x[e];
         } else {
           s.alpha[(2 * d + half) * 2 + b][lane.thread] = make_float4(x[0], x[1], x[2], x[3]);
         }
@@ -296,69 +307,67 @@ __device__ inline void put_outer(const FactorLane& lane, int channel, const floa
   }
 }
 
-template <typename In>
-__device__ void make_operands(const In& in, const Chunks& chunks, int64_t chunk, bool normalized,
-                              const FactorLane& lane, const float (&kept)[2][4], Shared& s,
-                              Stage& stage, float* gamma, Inner& sums) {
+/// Everything that is a product of q^, k^ and decays, four channels a step.
+template <bool kHalf>
+__device__ void make_operands(bool normalized, int thread, const float (&kept)[4],
+                              Shared& s, Stage& stage, float* gamma, Inner& sums) {
   float inverse[2][2];
 #pragma unroll
   for (int b = 0; b < 2; ++b) {
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      const int token = lane.token(b);
+      const int token = FactorLane(thread).token(b);
       const float sum = s.norm[0][which][token] + s.norm[1][which][token];
       inverse[which][b] = normalized ? 1.0f : rsqrtf(sum + 1e-6f);
     }
   }
-#pragma unroll
-  for (int d = 0; d < 2; ++d) {
-    float raw[2][2][8];
+#pragma unroll 1
+  for (int step = 0; step < 4; ++step) {
+    const FactorLane lane(thread);
+    const int channel = lane.channel(step / 2) + step % 2 * 4;
+    float q[2][4];
+    float k[2][4];
+    Decays x;
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
-      const int64_t token = chunks.token(chunk, lane.token(b));
-      const bool live = chunks.holds(token);
-      In::load(in.q + token * in.q_stride + lane.channel(d), live, raw[0][b]);
-      In::load(in.k + token * in.k_stride + lane.channel(d), live, raw[1][b]);
-    }
+      const int token = lane.token(b);
+      const uint2 q16 = *reinterpret_cast<const uint2*>(tile_at(stage.Qd, 64, token, channel));
+      const uint2 k16 = *reinterpret_cast<const uint2*>(tile_at(stage.Kd, 64, token, channel));
+      widen_pair<kHalf>(q16.x, q[b][0], q[b][1]);
+      widen_pair<kHalf>(q16.y, q[b][2], q[b][3]);
+      widen_pair<kHalf>(k16.x, k[b][0], k[b][1]);
+      widen_pair<kHalf>(k16.y, k[b][2], k[b][3]);
+      float4 alpha = make_float4(kept[0], kept[1], kept[2], kept[3]);
+      if (b == 0 || step < 3) alpha = s.alpha[step * 2 + b][lane.thread];
+      x.before[b][0] = alpha.x, x.before[b][1] = alpha.y;
+      x.before[b][2] = alpha.z, x.before[b][3] = alpha.w;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int channel = lane.channel(d) + 4 * half;
-      float q[2][4];
-      float k[2][4];
-      Decays x;
-#pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        float4 alpha = make_float4(kept[b][0], kept[b][1], kept[b][2], kept[b][3]);
-        if (d == 0 || half == 0) alpha = s.alpha[(2 * d + half) * 2 + b][lane.thread];
-        x.before[b][0] = alpha.x, x.before[b][1] = alpha.y;
-        x.before[b][2] = alpha.z, x.before[b][3] = alpha.w;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          x.behind[b][e] = 1.0f;
-          x.total[b][e] = x.before[b][e];
-          q[b][e] = raw[0][b][4 * half + e] * inverse[0][b];
-          k[b][e] = raw[1][b][4 * half + e] * inverse[1][b];
-          sums.self[b] = fmaf(q[b][e], k[b][e], sums.self[b]);
-        }
+      for (int e = 0; e < 4; ++e) {
+        x.behind[b][e] = 1.0f;
+        x.total[b][e] = x.before[b][e];
+        q[b][e] *= inverse[0][b];
+        k[b][e] *= inverse[1][b];
+        sums.self[b] = fmaf(q[b][e], k[b][e], sums.self[b]);
       }
-      inner_level<0>(q, k, lane.g, x, sums);
-      inner_level<1>(q, k, lane.g, x, sums);
-      inner_level<2>(q, k, lane.g, x, sums);
-      level_eight(q, k, x, sums);
-      put_outer(lane, channel, q, k, x, s, stage);
-      if (lane.r == 0 && lane.g == 0) {
+    }
+    inner_level<0>(q, k, lane.g, x, sums);
+    inner_level<1>(q, k, lane.g, x, sums);
+    inner_level<2>(q, k, lane.g, x, sums);
+    level_eight(q, k, x, sums);
+    put_outer(lane, channel, q, k, x, s, stage);
+    if (lane.r == 0 && lane.g == 0) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          gamma[channel + e] = s.total[0][channel + e] * s.total[1][channel + e] *
-                               (s.total[2][channel + e] * s.total[3][channel + e]);
-        }
+      for (int e = 0; e < 4; ++e) {
+        gamma[channel + e] = s.total[0][channel + e] * s.total[1][channel + e] *
+                             (s.total[2][channel + e] * s.total[3][channel + e]);
       }
     }
   }
 }
 
 /// Products between blocks of 32 (first warpgroup) or of 16 (second), to Aqk and A.
-__device__ inline void outer_products(const FactorLane& lane, Shared& s, Stage& stage) {
+__device__ inline void outer_products(int of, Shared& s, Stage& stage) {
+  const FactorLane lane(of);
   const bool wide = lane.thread < 128;
   Level& level = wide ? s.level32 : s.level16;
   const uint32_t upper = shared_address(level.upper);
@@ -402,7 +411,8 @@ __device__ inline void outer_products(const FactorLane& lane, Shared& s, Stage& 
   }
 }
 
-__device__ inline void keep_inner(int thread, const Inner& sums, Solve& solve) {
+__device__ inline void keep_inner(const FactorLane& lane, const Inner& sums, Solve& solve) {
+  const int thread = 32 * lane.r + lane.thread % 32;
 #pragma unroll
   for (int i = 0; i < 24; ++i) solve.exchange[i][thread] = sums.pair[i / 8][i / 4 % 2][i % 4];
 #pragma unroll
@@ -412,7 +422,8 @@ __device__ inline void keep_inner(int thread, const Inner& sums, Solve& solve) {
 }
 
 /// Adds the other half of the channels and spreads the sums over Aqk and A.
-__device__ inline void put_inner(const FactorLane& lane, Inner& sums, Shared& s, Stage& stage) {
+__device__ inline void put_inner(int of, Inner& sums, Shared& s, Stage& stage) {
+  const FactorLane lane(of);
   const int thread = 32 * lane.r + lane.thread % 32;
   const auto& exchange = s.solve.exchange;
 #pragma unroll
@@ -529,7 +540,8 @@ __device__ void join(int first, int columns, const uint16_t* A, int pitch, const
   }
 }
 
-__device__ inline void invert(const FactorLane& lane, Shared& s, Stage& stage) {
+__device__ inline void invert(int of, Shared& s, Stage& stage) {
+  const FactorLane lane(of);
   auto* solved = reinterpret_cast<uint16_t*>(s.level16.upper);
   const int warp = lane.thread / 32;
   if (warp < 2) {
@@ -554,7 +566,6 @@ __device__ inline void invert(const FactorLane& lane, Shared& s, Stage& stage) {
 template <bool kHalf, bool kGateF32>
 __device__ void factor_row(const KdaDevice& p, const DeviceRow& row, int64_t j, int thread,
                            Shared& s, uint32_t& turn) {
-  const FactorLane lane(thread);
   const Chunks chunks(row);
   const Inputs<kHalf, kGateF32> in(p, j);
   const bool activated = p.gate_form == KdaGate::kActivated;
@@ -562,29 +573,33 @@ __device__ void factor_row(const KdaDevice& p, const DeviceRow& row, int64_t j, 
                   p.lower_bound * kLog2E};
   if (thread < kWidth) s.dt_bias[thread] = activated ? 0.0f : load_at(p.dt_bias, j, thread);
   sync_factor();
-  for (int64_t chunk = 0; chunk < chunks.count; ++chunk, ++turn) {
+  for (int32_t chunk = 0; chunk < chunks.count(); ++chunk, ++turn) {
     Stage& stage = s.stage[turn % kStages];
-    const int64_t next = chunks.token(chunk + 1, thread / 4);
-    if (chunks.holds(next)) in.prefetch(next, thread % 4);
+    const int32_t next = kChunk * (chunk + 1) + thread / 4;
+    if (chunks.holds(next)) in.prefetch(chunks.token(next), thread % 4);
     if (thread < kChunk) {
-      const int64_t token = chunks.token(chunk, thread);
-      s.beta[thread] = chunks.holds(token) ? kda_beta(p.beta_form, load_at(p.beta, token, j)) : 0.0f;
+      const int32_t place = kChunk * chunk + thread;
+      float beta = 0.0f;
+      if (chunks.holds(place)) {
+        beta = kda_beta(p.beta_form, load_at(p.beta, chunks.token(place), j));
+      }
+      s.beta[thread] = beta;
     }
-    float kept[2][4];
-    read_chunk(in, chunks, chunk, gate, lane, s, kept);
+    float kept[4];
     barrier_wait(shared_address(&s.empty[turn % kStages]), (turn / kStages & 1) ^ 1);
+    read_chunk(in, chunks, chunk, gate, thread, s, stage, kept);
     sync_factor();
     Inner sums;
-    make_operands(in, chunks, chunk, p.qk_normalized, lane, kept, s, stage,
-                  s.gamma[turn % kStages], sums);
+    make_operands<kHalf>(p.qk_normalized, thread, kept, s, stage, s.gamma[turn % kStages], sums);
     fence_tiles();
     sync_factor();
-    if (lane.c == 1) keep_inner(32 * lane.r + thread % 32, sums, s.solve);
-    outer_products(lane, s, stage);
+    const bool second = FactorLane(thread).c == 1;
+    if (second) keep_inner(FactorLane(thread), sums, s.solve);
+    outer_products(thread, s, stage);
     sync_factor();
-    if (lane.c == 0) put_inner(lane, sums, s, stage);
+    if (!second) put_inner(thread, sums, s, stage);
     sync_factor();
-    invert(lane, s, stage);
+    invert(thread, s, stage);
     fence_tiles();
     barrier_arrive(shared_address(&s.full[turn % kStages]));
     sync_factor();

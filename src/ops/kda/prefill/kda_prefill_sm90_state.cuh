@@ -13,12 +13,14 @@ struct StateLane {
   int g;
   int t;
 
-  __device__ explicit StateLane(int thread_in)
-      : half(thread_in / 128),
-        thread(thread_in % 128),
-        warp(thread_in % 128 / 32),
-        g(thread_in % 32 / 4),
-        t(thread_in % 4) {}
+  __device__ explicit StateLane(int thread_in) {
+    thread_in = afresh(thread_in);
+    half = thread_in / 128;
+    thread = thread_in % 128;
+    warp = thread / 32;
+    g = thread % 32 / 4;
+    t = thread % 4;
+  }
   __device__ void sync() const { sync_some(2 + half, 128); }
   __device__ int row(int e) const { return 64 * half + 16 * warp + g + 8 * e; }
 };
@@ -78,7 +80,7 @@ __device__ inline void store_state(const KdaDevice& p, const StateLane& lane, in
 }
 
 /// Starts the copy of this warpgroup's half of v; positions outside the row become zero.
-__device__ inline void fetch_values(const KdaDevice& p, const Chunks& chunks, int64_t chunk,
+__device__ inline void fetch_values(const KdaDevice& p, const Chunks& chunks, int32_t chunk,
                                     int64_t j, const StateLane& lane, uint8_t* values) {
   const int piece = lane.thread % 8;
   const auto* v = static_cast<const uint16_t*>(p.v.data) + j * p.v.stride[1] + 64 * lane.half +
@@ -86,23 +88,23 @@ __device__ inline void fetch_values(const KdaDevice& p, const Chunks& chunks, in
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int position = lane.thread / 8 + 16 * i;
-    const int64_t token = chunks.token(chunk, position);
-    const bool live = chunks.holds(token);
+    const int32_t place = kChunk * chunk + position;
+    const bool live = chunks.holds(place);
     copy_16(shared_address(values + tile_offset(position, 8 * piece)),
-            v + (live ? token : chunks.begin) * p.v.stride[0], live);
+            v + chunks.token(live ? place : chunks.lead) * p.v.stride[0], live);
   }
 }
 
-__device__ inline void store_out(const KdaDevice& p, const Chunks& chunks, int64_t chunk, int64_t j,
+__device__ inline void store_out(const KdaDevice& p, const Chunks& chunks, int32_t chunk, int64_t j,
                                  const StateLane& lane, const uint8_t* values) {
   const int piece = lane.thread % 8;
   auto* out = static_cast<uint16_t*>(p.out.data) + j * p.out.stride[1] + 64 * lane.half + 8 * piece;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int position = lane.thread / 8 + 16 * i;
-    const int64_t token = chunks.token(chunk, position);
-    if (!chunks.holds(token)) continue;
-    *reinterpret_cast<uint4*>(out + token * p.out.stride[0]) =
+    const int32_t place = kChunk * chunk + position;
+    if (!chunks.holds(place)) continue;
+    *reinterpret_cast<uint4*>(out + chunks.token(place) * p.out.stride[0]) =
         *reinterpret_cast<const uint4*>(values + tile_offset(position, 8 * piece));
   }
 }
@@ -220,25 +222,25 @@ __device__ void state_chunk(const StateLane& lane, const Stage& stage, const flo
 template <bool kHalf>
 __device__ void state_row(const KdaDevice& p, const DeviceRow& row, int64_t n, int64_t j,
                           int thread, Shared& s, uint32_t& turn) {
-  const StateLane lane(thread);
   const Chunks chunks(row);
-  uint8_t* values = s.values[lane.half];
+  uint8_t* values = s.values[thread / 128];
   float S[64];
-  fetch_values(p, chunks, 0, j, lane, values);
-  load_state(p, lane, row.slot, j, row.fresh, S);
-  for (int64_t chunk = 0; chunk < chunks.count; ++chunk, ++turn) {
+  fetch_values(p, chunks, 0, j, StateLane(thread), values);
+  load_state(p, StateLane(thread), row.slot, j, row.fresh, S);
+  for (int32_t chunk = 0; chunk < chunks.count(); ++chunk, ++turn) {
     const int at = static_cast<int>(turn % kStages);
+    const StateLane lane(thread);
     copy_wait();
     lane.sync();
     barrier_wait(shared_address(&s.full[at]), turn / kStages & 1);
     state_chunk<kHalf>(lane, s.stage[at], s.gamma[at], values, p.scale, S);
     barrier_arrive(shared_address(&s.empty[at]));
     lane.sync();
-    store_out(p, chunks, chunk, j, lane, values);
+    store_out(p, chunks, chunk, j, StateLane(thread), values);
     // Each thread refills exactly what it has just read.
-    if (chunk + 1 < chunks.count) fetch_values(p, chunks, chunk + 1, j, lane, values);
+    if (chunk + 1 < chunks.count()) fetch_values(p, chunks, chunk + 1, j, StateLane(thread), values);
   }
-  store_state(p, lane, n, row.slot, j, S);
+  store_state(p, StateLane(thread), n, row.slot, j, S);
 }
 
 }  // namespace linestate::kda_sm90
