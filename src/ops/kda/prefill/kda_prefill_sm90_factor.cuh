@@ -42,16 +42,28 @@ struct Gate {
   float bound;  // lower_bound * log2(e)
 };
 
-/// alpha = exp(g); x is the gate tensor's value plus the bias.
-__device__ inline float decay(const Gate& gate, float x) {
+/// alpha = exp(g) of eight channels; x is the gate tensor plus the bias. The form is asked once, so
+/// that the eight chains of special functions overlap.
+__device__ inline void decay_8(const Gate& gate, float (&x)[8]) {
   if (gate.form == KdaGate::kBounded) {
-    return exp2_fast(gate.bound * reciprocal_fast(1.0f + exp2_fast(-gate.exp_A * kLog2E * x)));
+    const float slope = -gate.exp_A * kLog2E;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      x[e] = exp2_fast(gate.bound * reciprocal_fast(1.0f + exp2_fast(slope * x[e])));
+    }
+  } else if (gate.form == KdaGate::kActivated) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) x[e] = exp2_fast(kLog2E * x[e]);
+  } else {
+    const float slope = -gate.exp_A * kLog2E;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float e = exp2_fast(-kLog2E * fabsf(x[i]));
+      const float series = e * (1.0f + e * (-0.5f + e * (1.0f / 3 + e * (-0.25f + e * 0.2f))));
+      const float logarithm = log2_fast(1.0f + e) * 0.6931471805599453f;
+      x[i] = exp2_fast(slope * (fmaxf(x[i], 0.0f) + (e < 0.0625f ? series : logarithm)));
+    }
   }
-  if (gate.form == KdaGate::kActivated) return exp2_fast(kLog2E * x);
-  const float e = exp2_fast(-kLog2E * fabsf(x));
-  const float series = e * (1.0f + e * (-0.5f + e * (1.0f / 3 + e * (-0.25f + e * 0.2f))));
-  const float log1p_e = e < 0.0625f ? series : log2_fast(1.0f + e) * 0.6931471805599453f;
-  return exp2_fast(-gate.exp_A * kLog2E * (fmaxf(x, 0.0f) + log1p_e));
 }
 
 template <bool kHalf, bool kGateF32>
@@ -149,9 +161,10 @@ __device__ void read_chunk(const In& in, const Chunks& chunks, int32_t chunk, co
       for (int e = 0; e < 8; ++e) square[1][b] = fmaf(x[e], x[e], square[1][b]);
       in.load_gate(token, channel, live, x);
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        alpha[b][e] = live ? decay(gate, x[e] + s.dt_bias[channel + e]) : 1.0f;
-      }
+      for (int e = 0; e < 8; ++e) x[e] += s.dt_bias[channel + e];
+      decay_8(gate, x);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) alpha[b][e] = live ? x[e] : 1.0f;
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -385,28 +398,29 @@ __device__ inline void outer_products(int of, Shared& s, Stage& stage) {
   wgmma_commit();
   wgmma_wait();
   pin(d);
+  // Rows of the product: queries then keys of the later block; each warp has sixteen of one kind.
   const int warp = lane.thread / 32 % 4;
+  const bool keys = wide ? warp >= 2 : (warp & 1) != 0;
+  const int pair = wide ? 0 : warp / 2;
+  const int late = wide ? 16 * (warp & 1) : 0;
+  const int begin = wide ? 32 : 32 * pair + 16;
+  const int shift = wide ? 0 : 4 * pair;  // the pair's columns, in groups of two accumulators
+  uint16_t* A = wide ? &s.solve.A32[0][0] : &s.solve.A16[pair][0][0];
+  const int pitch = wide ? 40 : 24;
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const int row = lane.g + (i & 2) * 4;  // of the warp's sixteen
-    const int column = 8 * (i / 4) + 2 * lane.t + (i & 1);
-    if (wide) {
-      const int late = 16 * (warp & 1) + row;  // of the later 32
-      if (warp < 2) {
-        put_1(stage.Aqk, 32 + late, column, d[i]);
-      } else {
-        s.solve.A32[late][column] =
-            static_cast<uint16_t>(f32_to_f16_bits(d[i] * s.beta[32 + late]));
-      }
-    } else if (column / 16 == warp / 2) {
-      const int pair = warp / 2;
-      const int token = 32 * pair + 16 + row;
-      if ((warp & 1) == 0) {
-        put_1(stage.Aqk, token, 32 * pair + column % 16, d[i]);
-      } else {
-        s.solve.A16[pair][row][column % 16] =
-            static_cast<uint16_t>(f32_to_f16_bits(d[i] * s.beta[token]));
-      }
+  for (int e = 0; e < 2; ++e) {
+    const int row = late + lane.g + 8 * e;
+    const float factor = keys ? s.beta[begin + row] : 1.0f;
+    auto* to = reinterpret_cast<uint8_t*>(A + row * pitch);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool mine = wide || i / 2 == pair;
+      if (!mine) continue;
+      const int column = 8 * i + 2 * lane.t - 4 * shift;
+      uint8_t* at = keys ? to + 2 * column
+                         : stage.Aqk + tile_offset(begin + row, 32 * pair + column);
+      *reinterpret_cast<uint32_t*>(at) =
+          pack_f16(factor * d[4 * i + 2 * e], factor * d[4 * i + 2 * e + 1]);
     }
   }
 }
