@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   start_shared(s);
   uint32_t turn = 0;
   if (threadIdx.x < kda_sm90::kStateThreads) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 144;");
     const int thread = static_cast<int>(threadIdx.x);
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
       const int64_t n = task / p.HV;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     }
   } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 112;");
     const int thread = static_cast<int>(threadIdx.x) - kda_sm90::kStateThreads;
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
       const DeviceRow row = read_prefill_row(p.rows, task / p.HV, nullptr);
@@ -93,18 +93,18 @@ Status run(const KdaParams& params, const ExecContext& context) {
                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(sizeof(Shared))));
   int processors = 0;
-  LINESTATE_CUDA_CALL("number of processors",
-                      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount,
-                                             context.device.index));
+  LINESTATE_CUDA_CALL(
+      "number of processors",
+      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, context.device.index));
   KdaDevice p = kda_device(params, context);
   int64_t tasks = (p.rows.count + 1) * p.HV;
   const int64_t blocks = min_i64(tasks, processors);
   if (blocks == 0) return {};
   void* arguments[] = {&p, &tasks};
-  return cuda_status("kda_prefill_sm90",
-                     cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid_of(blocks),
-                                      dim3(kThreads), arguments, sizeof(Shared),
-                                      static_cast<cudaStream_t>(context.stream)));
+  return cuda_status(
+      "kda_prefill_sm90",
+      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid_of(blocks), dim3(kThreads),
+                       arguments, sizeof(Shared), static_cast<cudaStream_t>(context.stream)));
 }
 
 /// Why 16-byte accesses cannot reach every row of the last dimension; empty when they can.

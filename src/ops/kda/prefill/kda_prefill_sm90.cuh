@@ -1,7 +1,8 @@
 // Chunked KDA prefill on Hopper: what the two halves of the block share.
 //
 // A block of 512 threads advances one (row, value head) at a time, 64 tokens a chunk. With
-// alpha_i = exp(g_i), P_i and X_i the products of alpha up to token i and behind it, all in a chunk:
+// alpha_i = exp(g_i), P_i and X_i the products of alpha up to token i and behind it, all in a
+// chunk:
 //   Kd = k^ P   Qd = q^ P   Kr = k^ X   gamma = P_63            every factor is at most 1
 //   A_ij = beta_i k^_i . k^_j alpha_{j+1..i} (j < i)   Aqk_ij = q^_i . k^_j alpha_{j+1..i} (j <= i)
 //   T = (I + A)^-1 diag(beta)
@@ -40,10 +41,10 @@ struct Level {
 
 /// Used between the products of one chunk; shares memory with alpha, which is dead by then.
 struct Solve {
-  float exchange[30][128];     // products of the second half of the channels
-  float A[4][16][20];          // diagonal blocks
-  uint16_t A16[2][16][24];     // blocks (1, 0) and (3, 2), f16
-  uint16_t A32[32][40];        // tokens 32.. against 0..31, f16
+  float exchange[30][128];  // products of the second half of the channels
+  float A[4][16][20];       // diagonal blocks
+  uint16_t A16[2][16][24];  // blocks (1, 0) and (3, 2), f16
+  uint16_t A32[32][40];     // tokens 32.. against 0..31, f16
 };
 
 struct Shared {
@@ -66,8 +67,8 @@ struct Shared {
 static_assert(sizeof(Solve) <= sizeof(float4) * 7 * kFactorThreads);
 static_assert(sizeof(Shared) <= 232448);
 
-/// Chunks lie on the absolute grid: position i of chunk c is token first + 64 c + i of the call, and
-/// belongs to the row when 64 c + i is in [lead, end).
+/// Chunks lie on the absolute grid: position i of chunk c is token first + 64 c + i of the call,
+/// and belongs to the row when 64 c + i is in [lead, end).
 struct Chunks {
   int64_t first;  // may lie before the row
   int32_t lead;

@@ -1,11 +1,12 @@
 // The factor half: gates, decays, products of keys with keys and queries, and the triangular
 // inverse of one chunk.
 //
-// Warp w works on tokens 16 (w / 2) .. + 15 and channels 64 (w % 2) .. + 63. Lane (g, t) = (lane / 4,
-// lane % 4) holds tokens g and g + 8 of its sixteen: the layout in which tensor cores take operands,
-// so pairs inside 16 tokens never pass through shared memory. A pair (i, j) belongs to the level h
-// (1, 2, 4, .. 32) at which i lies in the later and j in the earlier of two neighbouring blocks of h
-// tokens; q^ and k^ are decayed to the border between the two, so no exponent is positive.
+// Warp w works on tokens 16 (w / 2) .. + 15 and channels 64 (w % 2) .. + 63. Lane (g, t) = (lane /
+// 4, lane % 4) holds tokens g and g + 8 of its sixteen: the layout in which tensor cores take
+// operands, so pairs inside 16 tokens never pass through shared memory. A pair (i, j) belongs to
+// the level h (1, 2, 4, .. 32) at which i lies in the later and j in the earlier of two
+// neighbouring blocks of h tokens; q^ and k^ are decayed to the border between the two, so no
+// exponent is positive.
 #pragma once
 
 #include "ops/kda/prefill/kda_prefill_sm90.cuh"
@@ -120,6 +121,11 @@ struct Inputs {
   }
 };
 
+__device__ inline void take_4(const float* from, float (&x)[4]) {
+  const float4 quad = *reinterpret_cast<const float4*>(from);
+  x[0] = quad.x, x[1] = quad.y, x[2] = quad.z, x[3] = quad.w;
+}
+
 /// Columns channel and behind of row `row`; tiles of `rows` rows side by side.
 __device__ inline uint8_t* tile_at(uint8_t* tiles, int rows, int row, int channel) {
   return tiles + (channel >> 6) * rows * 128 + tile_offset(row, channel & 63);
@@ -141,10 +147,13 @@ __device__ void read_chunk(const In& in, const Chunks& chunks, int32_t chunk, co
                            int thread, Shared& s, Stage& stage, float (&kept)[4]) {
   const FactorLane lane(thread);
   float square[2][2] = {};
-#pragma unroll 1
+#pragma unroll
   for (int d = 0; d < 2; ++d) {
     const int channel = lane.channel(d);
     float alpha[2][8];
+    float bias[2][4];
+    take_4(&s.dt_bias[channel], bias[0]);
+    take_4(&s.dt_bias[channel + 4], bias[1]);
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
       const int32_t place = kChunk * chunk + lane.token(b);
@@ -161,7 +170,7 @@ __device__ void read_chunk(const In& in, const Chunks& chunks, int32_t chunk, co
       for (int e = 0; e < 8; ++e) square[1][b] = fmaf(x[e], x[e], square[1][b]);
       in.load_gate(token, channel, live, x);
 #pragma unroll
-      for (int e = 0; e < 8; ++e) x[e] += s.dt_bias[channel + e];
+      for (int e = 0; e < 8; ++e) x[e] += bias[e / 4][e % 4];
       decay_8(gate, x);
 #pragma unroll
       for (int e = 0; e < 8; ++e) alpha[b][e] = live ? x[e] : 1.0f;
@@ -278,11 +287,12 @@ __device__ inline void put_outer(const FactorLane& lane, int channel, const floa
   const int r = lane.r;
   float near[4];
   float far[4];
+  float other[4];
+  take_4(&s.total[r ^ 1][channel], near);
+  take_4(&s.total[r ^ 2][channel], far);
+  take_4(&s.total[r ^ 3][channel], other);
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    near[e] = s.total[r ^ 1][channel + e];
-    far[e] = s.total[r ^ 2][channel + e] * s.total[r ^ 3][channel + e];
-  }
+  for (int e = 0; e < 4; ++e) far[e] *= other[e];
 #pragma unroll
   for (int b = 0; b < 2; ++b) {
     const int row = 8 * b + lane.g;
@@ -322,8 +332,8 @@ __device__ inline void put_outer(const FactorLane& lane, int channel, const floa
 
 /// Everything that is a product of q^, k^ and decays, four channels a step.
 template <bool kHalf>
-__device__ void make_operands(bool normalized, int thread, const float (&kept)[4],
-                              Shared& s, Stage& stage, float* gamma, Inner& sums) {
+__device__ void make_operands(bool normalized, int thread, const float (&kept)[4], Shared& s,
+                              Stage& stage, float* gamma, Inner& sums) {
   float inverse[2][2];
 #pragma unroll
   for (int b = 0; b < 2; ++b) {
@@ -333,6 +343,10 @@ __device__ void make_operands(bool normalized, int thread, const float (&kept)[4
       const float sum = s.norm[0][which][token] + s.norm[1][which][token];
       inverse[which][b] = normalized ? 1.0f : rsqrtf(sum + 1e-6f);
     }
+  }
+  if (thread < kWidth) {
+    gamma[thread] =
+        s.total[0][thread] * s.total[1][thread] * (s.total[2][thread] * s.total[3][thread]);
   }
 #pragma unroll 1
   for (int step = 0; step < 4; ++step) {
@@ -368,13 +382,6 @@ __device__ void make_operands(bool normalized, int thread, const float (&kept)[4
     inner_level<2>(q, k, lane.g, x, sums);
     level_eight(q, k, x, sums);
     put_outer(lane, channel, q, k, x, s, stage);
-    if (lane.r == 0 && lane.g == 0) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        gamma[channel + e] = s.total[0][channel + e] * s.total[1][channel + e] *
-                             (s.total[2][channel + e] * s.total[3][channel + e]);
-      }
-    }
   }
 }
 
@@ -417,8 +424,8 @@ __device__ inline void outer_products(int of, Shared& s, Stage& stage) {
       const bool mine = wide || i / 2 == pair;
       if (!mine) continue;
       const int column = 8 * i + 2 * lane.t - 4 * shift;
-      uint8_t* at = keys ? to + 2 * column
-                         : stage.Aqk + tile_offset(begin + row, 32 * pair + column);
+      uint8_t* at =
+          keys ? to + 2 * column : stage.Aqk + tile_offset(begin + row, 32 * pair + column);
       *reinterpret_cast<uint32_t*>(at) =
           pack_f16(factor * d[4 * i + 2 * e], factor * d[4 * i + 2 * e + 1]);
     }

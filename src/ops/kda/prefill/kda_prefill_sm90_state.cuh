@@ -38,8 +38,8 @@ __device__ inline void load_state(const KdaDevice& p, const StateLane& lane, int
       } else if (p.state.dtype == DType::kF32) {
         pair = *reinterpret_cast<const float2*>(static_cast<const float*>(p.state.data) + at);
       } else {
-        const uint32_t bits = *reinterpret_cast<const uint32_t*>(
-            static_cast<const uint16_t*>(p.state.data) + at);
+        const uint32_t bits =
+            *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(p.state.data) + at);
         if (p.state.dtype == DType::kBF16) {
           widen_pair<false>(bits, pair.x, pair.y);
         } else {
@@ -83,8 +83,8 @@ __device__ inline void store_state(const KdaDevice& p, const StateLane& lane, in
 __device__ inline void fetch_values(const KdaDevice& p, const Chunks& chunks, int32_t chunk,
                                     int64_t j, const StateLane& lane, uint8_t* values) {
   const int piece = lane.thread % 8;
-  const auto* v = static_cast<const uint16_t*>(p.v.data) + j * p.v.stride[1] + 64 * lane.half +
-                  8 * piece;
+  const auto* v =
+      static_cast<const uint16_t*>(p.v.data) + j * p.v.stride[1] + 64 * lane.half + 8 * piece;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int position = lane.thread / 8 + 16 * i;
@@ -238,7 +238,8 @@ __device__ void state_row(const KdaDevice& p, const DeviceRow& row, int64_t n, i
     lane.sync();
     store_out(p, chunks, chunk, j, StateLane(thread), values);
     // Each thread refills exactly what it has just read.
-    if (chunk + 1 < chunks.count()) fetch_values(p, chunks, chunk + 1, j, StateLane(thread), values);
+    if (chunk + 1 < chunks.count())
+      fetch_values(p, chunks, chunk + 1, j, StateLane(thread), values);
   }
   store_state(p, StateLane(thread), n, row.slot, j, S);
 }
