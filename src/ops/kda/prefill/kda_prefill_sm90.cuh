@@ -111,4 +111,30 @@ __device__ void widen_8(uint4 bits, float (&x)[8]) {
   widen_pair<kHalf>(bits.w, x[6], x[7]);
 }
 
+__device__ inline void sync_factor() { sync_some<1, kFactorThreads>(); }
+
+/// A thread of the factor half.
+struct FactorLane {
+  int thread;  // of 256
+  int r;       // block of 16 tokens
+  int c;       // half of the channels
+  int g;
+  int t;
+
+  __device__ explicit FactorLane(int thread_in) : thread(afresh(thread_in)) {
+    const int warp = thread / 32;
+    r = warp / 2;
+    c = warp % 2;
+    g = thread % 32 / 4;
+    t = thread % 4;
+  }
+  __device__ int token(int b) const { return 16 * r + 8 * b + g; }
+  /// First of eight channels.
+  __device__ int channel(int d) const { return 64 * c + 32 * d + 8 * t; }
+};
+
+__device__ inline void put_1(uint8_t* tile, int row, int column, float x) {
+  *reinterpret_cast<__half*>(tile + tile_offset(row, column)) = __float2half_rn(x);
+}
+
 }  // namespace linestate::kda_sm90

@@ -9,32 +9,11 @@
 // exponent is positive.
 #pragma once
 
-#include "ops/kda/prefill/kda_prefill_sm90.cuh"
+#include "ops/kda/prefill/kda_prefill_sm90_solve.cuh"
 
 namespace linestate::kda_sm90 {
 
 constexpr float kLog2E = 1.4426950408889634f;
-
-__device__ inline void sync_factor() { sync_some<1, kFactorThreads>(); }
-
-struct FactorLane {
-  int thread;  // of 256
-  int r;       // block of 16 tokens
-  int c;       // half of the channels
-  int g;
-  int t;
-
-  __device__ explicit FactorLane(int thread_in) : thread(afresh(thread_in)) {
-    const int warp = thread / 32;
-    r = warp / 2;
-    c = warp % 2;
-    g = thread % 32 / 4;
-    t = thread % 4;
-  }
-  __device__ int token(int b) const { return 16 * r + 8 * b + g; }
-  /// First of eight channels.
-  __device__ int channel(int d) const { return 64 * c + 32 * d + 8 * t; }
-};
 
 /// Constants of one head's gate, in base 2.
 struct Gate {
@@ -135,8 +114,36 @@ __device__ inline void put_4(uint8_t* tiles, int rows, int row, int channel, uin
                              uint32_t high) {
   *reinterpret_cast<uint2*>(tile_at(tiles, rows, row, channel)) = make_uint2(low, high);
 }
-__device__ inline void put_1(uint8_t* tile, int row, int column, float x) {
-  *reinterpret_cast<__half*>(tile + tile_offset(row, column)) = __float2half_rn(x);
+/// Eight channels of alpha: products over sixteen tokens, and where the lane finds them again.
+__device__ inline void keep_alpha(const float (&alpha)[2][8], int d, const FactorLane& lane,
+                                  Shared& s, float (&kept)[4]) {
+  const int channel = lane.channel(d);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float total[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      total[e] = alpha[0][4 * half + e] * alpha[1][4 * half + e];
+#pragma unroll
+      for (int mask = 4; mask <= 16; mask *= 2) {
+        total[e] *= __shfl_xor_sync(kAllLanes, total[e], mask);
+      }
+    }
+    if (lane.g == 0) {
+      *reinterpret_cast<float4*>(&s.total[lane.r][channel + 4 * half]) =
+          make_float4(total[0], total[1], total[2], total[3]);
+    }
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      const float* x = &alpha[b][4 * half];
+      if (d == 1 && half == 1 && b == 1) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) kept[e] = x[e];
+      } else {
+        s.alpha[(2 * d + half) * 2 + b][lane.thread] = make_float4(x[0], x[1], x[2], x[3]);
+      }
+    }
+  }
 }
 
 /// Gates and norms: alpha of the lane's 32 elements (the last four stay in registers), the
@@ -175,32 +182,7 @@ __device__ void read_chunk(const In& in, const Chunks& chunks, int32_t chunk, co
 #pragma unroll
       for (int e = 0; e < 8; ++e) alpha[b][e] = live ? x[e] : 1.0f;
     }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float total[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        total[e] = alpha[0][4 * half + e] * alpha[1][4 * half + e];
-#pragma unroll
-        for (int mask = 4; mask <= 16; mask *= 2) {
-          total[e] *= __shfl_xor_sync(kAllLanes, total[e], mask);
-        }
-      }
-      if (lane.g == 0) {
-        *reinterpret_cast<float4*>(&s.total[lane.r][channel + 4 * half]) =
-            make_float4(total[0], total[1], total[2], total[3]);
-      }
-#pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        const float* x = &alpha[b][4 * half];
-        if (d == 1 && half == 1 && b == 1) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) kept[e] = x[e];
-        } else {
-          s.alpha[(2 * d + half) * 2 + b][lane.thread] = make_float4(x[0], x[1], x[2], x[3]);
-        }
-      }
-    }
+    keep_alpha(alpha, d, lane, s, kept);
   }
 #pragma unroll
   for (int b = 0; b < 2; ++b) {
@@ -480,107 +462,6 @@ __device__ inline void put_inner(int of, Inner& sums, Shared& s, Stage& stage) {
     const float k = sums.eight[2 + e] + exchange[26 + e][thread];
     put_1(stage.Aqk, first + 8 + lane.g, first + j, q);
     A[8 + lane.g][j] = s.beta[first + 8 + lane.g] * k;
-  }
-}
-
-constexpr int kSolved = 72;  // row pitch of the unscaled inverse
-
-/// Inverses of the four diagonal blocks, a column a lane, by substitution in f32.
-__device__ inline void solve_diagonal(int thread, Shared& s, uint16_t* solved, Stage& stage) {
-  const int block = thread / 16;
-  const int j = thread % 16;
-  float x[16];
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    float even = i == j ? 1.0f : 0.0f;
-    float odd = 0.0f;
-#pragma unroll
-    for (int m = 0; m < i; ++m) {
-      float& sum = m % 2 == 0 ? even : odd;
-      sum = fmaf(-s.solve.A[block][i][m], x[m], sum);
-    }
-    x[i] = even + odd;
-  }
-  const float beta = s.beta[thread];
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    solved[(16 * block + i) * kSolved + thread] = static_cast<uint16_t>(f32_to_f16_bits(x[i]));
-    put_1(stage.T, 16 * block + i, thread, x[i] * beta);
-  }
-}
-
-/// Joins inverses of two neighbouring blocks of kSize: -T_late A T_early, for 16 of its columns.
-/// Works on the transpose, so that the first product's result is the second's operand.
-template <int kSize>
-__device__ void join(int first, int columns, const uint16_t* A, int pitch, const float* beta,
-                     uint16_t* solved, Stage& stage, int lane) {
-  constexpr int kTiles = kSize / 8;
-  const int g = lane / 4;
-  const int t = lane % 4;
-  const auto pair = [](const uint16_t* at) { return *reinterpret_cast<const uint32_t*>(at); };
-  float w[kTiles][4] = {};
-#pragma unroll
-  for (int m = 0; m < kSize; m += 16) {
-    // Registers: columns 0-7 or 8-15 of T_early, then rows 8-15.
-    uint32_t a[4];
-    const int row = first + m + (lane & 7) + (lane & 16) / 2;
-    const int column = first + columns + (lane & 8);
-    load_matrices_transposed(shared_address(solved + row * kSolved + column), a);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const uint16_t* b = A + (8 * n + g) * pitch + m + 2 * t;
-      mma_16816(w[n], a[0], a[1], a[2], a[3], pair(b), pair(b + 8));
-    }
-  }
-  float x[kTiles][4] = {};
-  const int late = first + kSize;
-#pragma unroll
-  for (int m = 0; m < kTiles; m += 2) {
-    const uint32_t a0 = pack_f16(w[m][0], w[m][1]);
-    const uint32_t a1 = pack_f16(w[m][2], w[m][3]);
-    const uint32_t a2 = pack_f16(w[m + 1][0], w[m + 1][1]);
-    const uint32_t a3 = pack_f16(w[m + 1][2], w[m + 1][3]);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const uint16_t* b = solved + (late + 8 * n + g) * kSolved + late + 8 * m + 2 * t;
-      mma_16816(x[n], a0, a1, a2, a3, pair(b), pair(b + 8));
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int row = late + 8 * n + 2 * t + (e & 1);
-      const int column = first + columns + g + (e & 2) * 4;
-      const float value = -x[n][e];
-      if (kSize < 32) {
-        solved[row * kSolved + column] = static_cast<uint16_t>(f32_to_f16_bits(value));
-      }
-      put_1(stage.T, row, column, value * beta[column]);
-    }
-  }
-}
-
-__device__ inline void invert(int of, Shared& s, Stage& stage) {
-  const FactorLane lane(of);
-  auto* solved = reinterpret_cast<uint16_t*>(s.level16.upper);
-  const int warp = lane.thread / 32;
-  if (warp < 2) {
-    solve_diagonal(lane.thread, s, solved, stage);
-  } else if (warp < 4) {
-    // The block above the diagonal of each joined pair, which the last product reads.
-    const int i = lane.thread % 32;
-    const int first = warp == 2 ? 0 : 32;
-    auto* row = reinterpret_cast<uint4*>(solved + (first + i / 2) * kSolved + first + 16);
-    row[i % 2] = make_uint4(0, 0, 0, 0);
-  }
-  sync_factor();
-  if (warp < 2) {
-    join<16>(32 * warp, 0, &s.solve.A16[warp][0][0], 24, s.beta, solved, stage, lane.thread % 32);
-  }
-  sync_factor();
-  if (warp < 2) {
-    join<32>(0, 16 * warp, &s.solve.A32[0][0], 40, s.beta, solved, stage, lane.thread % 32);
   }
 }
 
