@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   start_shared(s);
   uint32_t turn = 0;
   if (threadIdx.x < kda_sm90::kStateThreads) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 144;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 136;");
     const int thread = static_cast<int>(threadIdx.x);
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
       const int64_t n = task / p.HV;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     }
   } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 112;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 120;");
     const int thread = static_cast<int>(threadIdx.x) - kda_sm90::kStateThreads;
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
       const DeviceRow row = read_prefill_row(p.rows, task / p.HV, nullptr);

@@ -330,7 +330,7 @@ __device__ void make_operands(bool normalized, int thread, const float (&kept)[4
     gamma[thread] =
         s.total[0][thread] * s.total[1][thread] * (s.total[2][thread] * s.total[3][thread]);
   }
-#pragma unroll 1
+#pragma unroll 2
   for (int step = 0; step < 4; ++step) {
     const FactorLane lane(thread);
     const int channel = lane.channel(step / 2) + step % 2 * 4;
