@@ -50,8 +50,13 @@ inline void merge_status(const DeviceStatus& seen, DeviceStatus& status) {
 template <typename Params>
 class MirroredCall {
  public:
-  MirroredCall(const OpTable<Params>& table, const Params& params, const ExecContext& context)
-      : table_(table), host_context_(context), params_(params), mirror_(kGpu, test_stream()) {}
+  MirroredCall(const OpTable<Params>& table, const Params& params, const ExecContext& context,
+               const char* kernel = "cuda")
+      : table_(table),
+        host_context_(context),
+        kernel_(kernel),
+        params_(params),
+        mirror_(kGpu, test_stream()) {}
 
   Status run() {
     LINESTATE_RETURN_IF_ERROR(prepare());
@@ -83,7 +88,7 @@ class MirroredCall {
       context_.status = status_.get();
     }
     context_.workspace = {};
-    const Result<int64_t> bytes = op_workspace_bytes(table_, params_.value, context_, "cuda");
+    const Result<int64_t> bytes = op_workspace_bytes(table_, params_.value, context_, kernel_);
     LINESTATE_RETURN_IF_ERROR(bytes.status());
     Result<DeviceMemory> workspace = DeviceMemory::allocate(kGpu, *bytes);
     LINESTATE_RETURN_IF_ERROR(workspace.status());
@@ -95,7 +100,7 @@ class MirroredCall {
   static bool is_output(const TensorView&) { return true; }
   static bool is_output(const ConstTensorView&) { return false; }
 
-  Status enqueue() { return run_op(table_, params_.value, context_, "cuda"); }
+  Status enqueue() { return run_op(table_, params_.value, context_, kernel_); }
 
   Status judge(const std::vector<char>& bytes, const char* how) const {
     const std::string broken = mirror_.intact(bytes);
@@ -135,6 +140,7 @@ class MirroredCall {
 
   const OpTable<Params>& table_;
   const ExecContext& host_context_;
+  const char* kernel_;
   OwnedParams<Params> params_;
   DeviceMirror mirror_;
   ExecContext context_;
