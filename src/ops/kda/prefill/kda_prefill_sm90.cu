@@ -56,6 +56,7 @@ __device__ void start_shared(Shared& s) {
 template <bool kHalf, bool kGateF32>
 __global__ void __launch_bounds__(kThreads, 1)
     kda_prefill_sm90_kernel(const __grid_constant__ KdaDevice p, int64_t tasks) {
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) uint8_t raw[];
   Shared& s = *reinterpret_cast<Shared*>(raw);
   start_shared(s);
@@ -83,6 +84,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       kda_sm90::factor_row<kHalf, kGateF32>(p, row, task % p.HV, thread, s, turn);
     }
   }
+#else
+  __trap();  // refused before: other architectures have no such instructions
+#endif
 }
 
 template <bool kHalf, bool kGateF32>
@@ -126,6 +130,12 @@ std::string refuse_kda_prefill_sm90(const KdaParams& params, const ExecContext& 
           cudaSuccess ||
       major != 9) {
     return "needs a device of compute capability 9.0";
+  }
+  cudaFuncAttributes made{};
+  if (cudaFuncGetAttributes(&made, reinterpret_cast<const void*>(
+                                       kda_prefill_sm90_kernel<false, false>)) != cudaSuccess ||
+      made.ptxVersion < 90) {
+    return "this build has no code for sm_90a";
   }
   if (params.q.shape[2] != kda_sm90::kWidth || params.v.shape[2] != kda_sm90::kWidth) {
     return concat("K and V must be 128, got ", params.q.shape[2], " and ", params.v.shape[2]);
