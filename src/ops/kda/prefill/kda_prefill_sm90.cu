@@ -33,7 +33,7 @@ __device__ void clear_state(const KdaDevice& p, const DeviceRow& row, int64_t n,
   kda_sm90::store_state(p, kda_sm90::StateLane(thread), n, row.slot, j, S);
 }
 
-__device__ void start_shared(Shared& s) {
+[[maybe_unused]] __device__ void start_shared(Shared& s) {
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
     for (int i = 0; i < kda_sm90::kStages; ++i) {
