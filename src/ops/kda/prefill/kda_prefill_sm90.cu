@@ -17,7 +17,8 @@ using kda_sm90::Shared;
 constexpr unsigned kThreads = kda_sm90::kStateThreads + kda_sm90::kFactorThreads;
 
 /// Zeros for tokens that are not valid, 16 bytes a thread.
-__device__ void clear_out(const KdaDevice& p, const DeviceRow& row, int64_t j, int thread) {
+[[maybe_unused]] __device__ void clear_out(const KdaDevice& p, const DeviceRow& row, int64_t j,
+                                           int thread) {
   auto* out = static_cast<uint16_t*>(p.out.data) + j * p.out.stride[1] + thread % 16 * 8;
   for (int64_t i = row.valid + thread / 16; i < row.tokens; i += kda_sm90::kStateThreads / 16) {
     *reinterpret_cast<uint4*>(out + (row.token_begin + i) * p.out.stride[0]) =
@@ -25,8 +26,8 @@ __device__ void clear_out(const KdaDevice& p, const DeviceRow& row, int64_t j, i
   }
 }
 
-__device__ void clear_state(const KdaDevice& p, const DeviceRow& row, int64_t n, int64_t j,
-                            int thread) {
+[[maybe_unused]] __device__ void clear_state(const KdaDevice& p, const DeviceRow& row, int64_t n,
+                                             int64_t j, int thread) {
   float S[64];
 #pragma unroll
   for (int i = 0; i < 64; ++i) S[i] = 0.0f;
