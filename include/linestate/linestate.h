@@ -3,6 +3,8 @@
 
 #include "linestate/backend.h"
 #include "linestate/device.h"
+#include "linestate/device_memory.h"
+#include "linestate/device_staging.h"
 #include "linestate/exec_context.h"
 #include "linestate/forward_batch.h"
 #include "linestate/kernel_info.h"
@@ -25,5 +27,6 @@
 #include "linestate/status.h"
 #include "linestate/tensor.h"
 #include "linestate/tp_shard.h"
+#include "linestate/trace_range.h"
 #include "linestate/verify_records.h"
 #include "linestate/version.h"

@@ -8,6 +8,7 @@
 #include "state/crc64.h"
 #include "state/slot_codec.h"
 #include "state/slot_pack_format.h"
+#include "state/slot_staging.h"
 #include "state/state_layout.h"
 
 namespace linestate {
@@ -25,10 +26,6 @@ Status check_layer_count(const PoolSpec& spec) {
 }
 
 Status check_slot(const StatePool& pool, int32_t slot) {
-  if (pool.device().type != DeviceType::kCpu) {
-    return Status(StatusCode::kUnsupported,
-                  concat("pool: expected one on the cpu, got ", device_name(pool.device())));
-  }
   if (!pool.memory_bound()) {
     return Status(StatusCode::kFailedPrecondition, "pool: expected bound memory, it was released");
   }
@@ -102,10 +99,10 @@ Status check_matches(const SlotPackInfo& info, const PoolSpec& spec, const Unpac
 }
 
 Status check_values(const ParsedPack& pack, std::span<const std::byte> buffer,
-                    const StatePool& pool, int32_t slot) {
+                    const StagedSlot& slot) {
   const Encoding encoding{pack.info.spec.state_dtype, pack.info.scheme};
   for (size_t i = 0; i < pack.layers.size(); ++i) {
-    const SlotPlane plane = slot_plane(pool.recurrent(static_cast<int64_t>(i)), slot);
+    const SlotPlane& plane = slot.recurrent(static_cast<int64_t>(i));
     switch (check_decode(plane, encoding, buffer.data() + pack.layers[i].recurrent_offset)) {
       case DecodeProblem::kNone:
         break;
@@ -136,7 +133,7 @@ Result<int64_t> slot_pack_bytes(const PoolSpec& spec, PackScheme scheme) {
 }
 
 Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position, PackScheme scheme,
-                          std::span<std::byte> out) {
+                          std::span<std::byte> out, const SlotStaging& staging) {
   LINESTATE_RETURN_IF_ERROR(check_slot(pool, slot));
   LINESTATE_RETURN_IF_ERROR(check_layer_count(pool.spec()));
   LINESTATE_RETURN_IF_ERROR(check_scheme(scheme));
@@ -146,18 +143,21 @@ Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position,
     return invalid_argument("out: expected at least ", plan.header.total_bytes, " bytes, got ",
                             out.size());
   }
+  const Result<StagedSlot> staged = StagedSlot::create(pool, slot, staging);
+  if (!staged.ok()) return staged.status();
+  LINESTATE_RETURN_IF_ERROR(staged->download());
   std::memset(out.data(), 0, sizeof(PackHeader));  // no valid header until all is there
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     PackLayer& layer = plan.layers[i];
     const auto index = static_cast<int64_t>(i);
     const Result<uint64_t> recurrent = pack_plane(
-        slot_plane(pool.recurrent(index), slot), scheme,
+        staged->recurrent(index), scheme,
         place_of(out, layer.recurrent_offset, layer.recurrent_bytes), "recurrent", index);
     if (!recurrent.ok()) return recurrent.status();
     layer.recurrent_checksum = *recurrent;
     if (!pool.conv_window(index).defined()) continue;  // no bytes have the checksum 0
     const Result<uint64_t> window =
-        pack_plane(slot_plane(pool.conv_window(index), slot), PackScheme::kExact,
+        pack_plane(staged->window(index), PackScheme::kExact,
                    place_of(out, layer.window_offset, layer.window_bytes), "conv_window", index);
     if (!window.ok()) return window.status();
     layer.window_checksum = *window;
@@ -171,23 +171,24 @@ Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position,
 }
 
 Result<int64_t> unpack_slot(std::span<const std::byte> buffer, const StatePool& pool, int32_t slot,
-                            const UnpackOptions& options) {
+                            const UnpackOptions& options, const SlotStaging& staging) {
   LINESTATE_RETURN_IF_ERROR(check_slot(pool, slot));
   const Result<ParsedPack> parsed = parse_pack(buffer);
   if (!parsed.ok()) return parsed.status();
   const ParsedPack& pack = *parsed;
   LINESTATE_RETURN_IF_ERROR(check_matches(pack.info, pool.spec(), options));
-  LINESTATE_RETURN_IF_ERROR(check_values(pack, buffer, pool, slot));
+  const Result<StagedSlot> staged = StagedSlot::create(pool, slot, staging);
+  if (!staged.ok()) return staged.status();
+  LINESTATE_RETURN_IF_ERROR(check_values(pack, buffer, *staged));
   const Encoding state{pack.info.spec.state_dtype, pack.info.scheme};
   const Encoding window{pack.info.spec.window_dtype, PackScheme::kExact};
   for (size_t i = 0; i < pack.layers.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    decode_plane(slot_plane(pool.recurrent(index), slot), state,
-                 buffer.data() + pack.layers[i].recurrent_offset);
+    decode_plane(staged->recurrent(index), state, buffer.data() + pack.layers[i].recurrent_offset);
     if (!pool.conv_window(index).defined()) continue;
-    decode_plane(slot_plane(pool.conv_window(index), slot), window,
-                 buffer.data() + pack.layers[i].window_offset);
+    decode_plane(staged->window(index), window, buffer.data() + pack.layers[i].window_offset);
   }
+  LINESTATE_RETURN_IF_ERROR(staged->upload());
   return pack.info.position;
 }
 

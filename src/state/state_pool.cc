@@ -1,38 +1,31 @@
 #include "linestate/state_pool.h"
 
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
-#include "base/int_math.h"
 #include "base/message.h"
+#include "cuda/device_pointer.h"
+#include "linestate/device_memory.h"
 #include "state/replay_rings.h"
 #include "state/slot_allocator.h"
 #include "state/state_layout.h"
 
 namespace linestate {
 
-namespace {
-
-struct FreeMemory {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
-}  // namespace
-
 struct StatePool::Impl {
   PoolSpec spec;
   int64_t num_slots = 0;
   Device device{};
   SlotAllocator slots;
-  std::unique_ptr<void, FreeMemory> memory;  // null when adopted or released
+  DeviceMemory memory;  // null when adopted or released
   bool adopted = false;
   bool bound = false;
   std::vector<LayerPlanes> layers;
   std::vector<TensorView> planes;
   ReplayRings rings;
+  std::vector<ReplayFoldLayer> fold_layers;  // with rings; what fold() hands to its operator
   std::vector<int64_t> snapshot;  // tokens by slot, 0 = none; grows with the highest marked slot
 
   Impl(const PoolSpec& spec_in, int64_t num_slots_in, Device device_in)
@@ -44,6 +37,13 @@ struct StatePool::Impl {
     for (const LayerPlanes& layer : layers) {
       planes.push_back(layer.recurrent);
       if (layer.conv_window.defined()) planes.push_back(layer.conv_window);
+    }
+    fold_layers.clear();
+    if (!rings.present()) return;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const auto index = static_cast<int64_t>(i);
+      fold_layers.push_back(
+          {layers[i].recurrent, rings.layer(index), rings.slopes(index), spec.layers[i].layer_id});
     }
   }
 
@@ -65,24 +65,27 @@ struct StatePool::Impl {
   }
 
   Status allocate_memory() {
-    const int64_t bytes = pool_bytes(spec, num_slots);
-    void* block = nullptr;
-    if (bytes >= 0) block = std::aligned_alloc(256, static_cast<size_t>(round_up(bytes, 256)));
-    if (block == nullptr) {
+    const auto no_memory = [&] {
       return Status(StatusCode::kResourceExhausted,
                     concat("state pool: cannot allocate ", num_slots, " slots of ",
                            bytes_per_slot(spec), " bytes"));
+    };
+    const int64_t bytes = pool_bytes(spec, num_slots);
+    if (bytes < 0) return no_memory();
+    Result<DeviceMemory> block = DeviceMemory::allocate(device, bytes);
+    if (!block.ok()) {
+      return block.status().code() == StatusCode::kResourceExhausted ? no_memory() : block.status();
     }
-    std::unique_ptr<void, FreeMemory> held(block);
+    DeviceMemory held = std::move(block).value();
     LINESTATE_RETURN_IF_ERROR(allocate_rings());
     memory = std::move(held);
     bound = true;
-    set_layers(lay_out(spec, num_slots, block));
+    set_layers(lay_out(spec, num_slots, memory.data(), device));
     return {};
   }
 
   Status allocate_rings() {
-    Result<ReplayRings> made = ReplayRings::create(spec, num_slots);
+    Result<ReplayRings> made = ReplayRings::create(spec, num_slots, device);
     if (!made.ok()) return made.status();
     rings = *std::move(made);
     return {};
@@ -99,10 +102,9 @@ Result<StatePool> StatePool::create(const PoolSpec& spec, int64_t num_slots, Dev
   if (num_slots < 1 || num_slots > INT32_MAX) {
     return invalid_argument("num_slots: expected 1 to ", INT32_MAX, ", got ", num_slots);
   }
-  if (device.type != DeviceType::kCpu) {
-    return Status(StatusCode::kUnsupported, concat("device: expected cpu, the only device a pool "
-                                                   "can be created on in this version, got ",
-                                                   device_name(device)));
+  if (device.type == DeviceType::kExternal) {
+    return Status(StatusCode::kUnsupported,
+                  concat("device: expected cpu or cuda, got ", device_name(device)));
   }
   if (pool_bytes(spec, num_slots) < 0) {
     return Status(StatusCode::kResourceExhausted,
@@ -136,6 +138,7 @@ Status check_adopted(const PoolSpec& spec, size_t index, const AdoptedLayer& lay
     }
     LINESTATE_RETURN_IF_ERROR(check_dtype(text, given, {dtype}));
     LINESTATE_RETURN_IF_ERROR(check_placement(text, given, context));
+    LINESTATE_RETURN_IF_ERROR(check_device_pointer(text, given));
     return check_no_self_overlap(text, given);
   };
   const std::string where = concat("layers[", index, "]");
@@ -202,21 +205,8 @@ TensorView StatePool::replay_cursor() const { return impl_->rings.cursor(); }
 
 Status StatePool::fold(const ConstTensorView& slots, const ExecContext& context) const {
   if (!has_replay()) return {};
-  std::vector<ReplayFoldLayer> layers;
-  for (size_t i = 0; i < impl_->layers.size(); ++i) {
-    ReplayFoldLayer layer;
-    layer.state = impl_->layers[i].recurrent;
-    layer.ring = impl_->rings.layer(static_cast<int64_t>(i));
-    layer.layer = impl_->spec.layers[i].layer_id;
-    if (impl_->spec.layers[i].layout == StateLayout::kKV) {
-      const std::vector<float>& slopes = impl_->spec.replay.slopes[i];
-      layer.slopes =
-          ConstTensorView(slopes.data(), DType::kF32, {static_cast<int64_t>(slopes.size())});
-    }
-    layers.push_back(layer);
-  }
   ReplayFoldParams params;
-  params.layers = layers;
+  params.layers = impl_->fold_layers;
   params.slots = slots;
   params.cursor = replay_cursor();
   return replay_fold(params, context);
@@ -265,11 +255,11 @@ Status StatePool::release_memory() {
                   impl_->adopted ? "release_memory: the memory belongs to the engine"
                                  : "release_memory: already released");
   }
-  impl_->memory.reset();
+  impl_->memory = {};
   impl_->rings = {};
   impl_->bound = false;
   impl_->snapshot.clear();
-  impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr));
+  impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr, impl_->device));
   return {};
 }
 
