@@ -66,6 +66,24 @@ function(linestate_add_test source)
     PROPERTIES TIMEOUT 300 LABELS ${labels})
 endfunction()
 
+# gpu_x: the operator tests that the globs name, run on a GPU by tests/gpu/gpu_main.cc, as one test
+# gpu.x with the label "gpu". One program a family, because each links the whole library.
+function(linestate_add_gpu_suite name)
+  if(NOT LINESTATE_CUDA)
+    return()
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${ARGN})
+  list(FILTER sources EXCLUDE REGEX "_gpu_test\\.cc$")
+  add_executable(gpu_${name} tests/gpu/gpu_main.cc ${sources})
+  linestate_configure_target(gpu_${name})
+  target_compile_options(gpu_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_include_directories(gpu_${name} PRIVATE src)
+  target_link_libraries(gpu_${name} PRIVATE linestate_testing GTest::gtest CUDA::cudart_static)
+  target_compile_definitions(gpu_${name} PRIVATE LINESTATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME gpu.${name} COMMAND gpu_${name})
+  set_tests_properties(gpu.${name} PROPERTIES TIMEOUT 900 LABELS gpu SKIP_RETURN_CODE 77)
+endfunction()
+
 # fuzz/fuzz_x.cc: the fuzzer fuzz_x with LINESTATE_FUZZ, and with LINESTATE_TESTS fuzz_x_replay,
 # which runs over tests/fuzz_corpus/fuzz_x as the test fuzz_x.corpus.
 function(linestate_add_fuzz_target source)
