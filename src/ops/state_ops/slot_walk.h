@@ -40,19 +40,21 @@ class SlotWalk {
       }
     }
   }
-  int64_t dst_stride() const { return dims_[3].dst; }  // within a run
-  int64_t src_stride() const { return dims_[3].src; }
-
- private:
   static constexpr size_t kDims = kMaxRank - 1;
-  static_assert(kDims == 4);
   struct Dim {
     int64_t size = 1;
     int64_t dst = 0;
     int64_t src = 0;
   };
-  std::array<Dim, kDims> dims_;  // outermost first; the last is the run; unused ones have size 1
-  int first_ = 3;                // outermost used dimension, the one that pieces cut
+  /// Outermost first; the last is the run; unused ones have size 1.
+  const std::array<Dim, kDims>& dims() const { return dims_; }
+  int64_t dst_stride() const { return dims_[3].dst; }  // within a run
+  int64_t src_stride() const { return dims_[3].src; }
+
+ private:
+  static_assert(kDims == 4);
+  std::array<Dim, kDims> dims_;
+  int first_ = 3;  // outermost used dimension, the one that pieces cut
 };
 
 }  // namespace linestate

@@ -5,8 +5,8 @@
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
 #include "ops/causal_conv1d/conv_device.cuh"
-#include "ops/causal_conv1d/conv_window_device.cuh"
 #include "ops/causal_conv1d/prefill/causal_conv1d_prefill_kernels.h"
+#include "ops/common/conv_window_device.cuh"
 
 namespace linestate {
 namespace {

@@ -4,8 +4,8 @@
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
 #include "ops/causal_conv1d/conv_device.cuh"
-#include "ops/causal_conv1d/conv_window_device.cuh"
 #include "ops/causal_conv1d/update/causal_conv1d_update_kernels.h"
+#include "ops/common/conv_window_device.cuh"
 
 namespace linestate {
 namespace {

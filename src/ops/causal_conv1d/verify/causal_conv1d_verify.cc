@@ -20,6 +20,9 @@ Status check(const CausalConv1dVerifyParams& params, const ExecContext& context)
 }
 
 constexpr KernelRow<CausalConv1dVerifyParams> kRows[] = {
+    {"cuda", DeviceType::kCuda,
+     "f32 arithmetic, four channels a thread, W 2..4, portable from sm_80", nullptr, nullptr,
+     LINESTATE_CUDA_RUN(causal_conv1d_verify_cuda)},
     {"cpu", DeviceType::kCpu, "f32 arithmetic, blocks of channels as vector lanes, W 2..4", nullptr,
      nullptr, causal_conv1d_verify_cpu},
     {"ref", DeviceType::kCpu, "float64 oracle, scalar, W 2..4", nullptr, nullptr,

@@ -6,6 +6,8 @@
 
 namespace linestate {
 
+Status causal_conv1d_verify_cuda(const CausalConv1dVerifyParams& params,
+                                 const ExecContext& context);
 Status causal_conv1d_verify_cpu(const CausalConv1dVerifyParams& params, const ExecContext& context);
 Status causal_conv1d_verify_ref(const CausalConv1dVerifyParams& params, const ExecContext& context);
 

@@ -6,12 +6,16 @@
 
 namespace linestate {
 
+Status kda_decode_replay_cuda(const KdaReplayParams& params, const ExecContext& context);
 int64_t kda_decode_replay_cpu_workspace(const KdaReplayParams& params, const ExecContext& context);
 Status kda_decode_replay_cpu(const KdaReplayParams& params, const ExecContext& context);
 int64_t kda_decode_replay_ref_workspace(const KdaReplayParams& params, const ExecContext& context);
 Status kda_decode_replay_ref(const KdaReplayParams& params, const ExecContext& context);
 
 inline constexpr KernelRow<KdaReplayParams> kKdaDecodeReplayRows[] = {
+    {"cuda", DeviceType::kCuda,
+     "dual form in f32, the state is written only to flush, portable from sm_80", nullptr, nullptr,
+     LINESTATE_CUDA_RUN(kda_decode_replay_cuda)},
     {"cpu", DeviceType::kCpu,
      "dual form in f32, the state is read and written only to flush; rings f32 and f16", nullptr,
      kda_decode_replay_cpu_workspace, kda_decode_replay_cpu},

@@ -19,6 +19,8 @@ Status check(const GatedRmsNormParams& params, const ExecContext& context) {
 }
 
 constexpr KernelRow<GatedRmsNormParams> kRows[] = {
+    {"cuda", DeviceType::kCuda, "a warp or a block a head, f32 arithmetic, portable from sm_80",
+     nullptr, nullptr, LINESTATE_CUDA_RUN(gated_rms_norm_cuda)},
     {"cpu", DeviceType::kCpu, "f32 arithmetic, sums in a fixed order", nullptr, nullptr,
      gated_rms_norm_cpu},
     {"ref", DeviceType::kCpu, "float64 oracle, scalar", nullptr, nullptr, gated_rms_norm_ref},

@@ -6,6 +6,7 @@
 
 namespace linestate {
 
+Status gated_rms_norm_cuda(const GatedRmsNormParams& params, const ExecContext& context);
 Status gated_rms_norm_cpu(const GatedRmsNormParams& params, const ExecContext& context);
 Status gated_rms_norm_ref(const GatedRmsNormParams& params, const ExecContext& context);
 

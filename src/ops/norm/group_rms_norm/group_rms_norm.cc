@@ -46,6 +46,8 @@ Status check(const GroupRmsNormParams& params, const ExecContext& context) {
 }
 
 constexpr KernelRow<GroupRmsNormParams> kRows[] = {
+    {"cuda", DeviceType::kCuda, "a warp or a block a group, f32 arithmetic, portable from sm_80",
+     nullptr, nullptr, LINESTATE_CUDA_RUN(group_rms_norm_cuda)},
     {"cpu", DeviceType::kCpu, "f32 arithmetic, sums in a fixed order", nullptr, nullptr,
      group_rms_norm_cpu},
     {"ref", DeviceType::kCpu, "float64 oracle, scalar", nullptr, nullptr, group_rms_norm_ref},

@@ -6,6 +6,7 @@
 
 namespace linestate {
 
+Status group_rms_norm_cuda(const GroupRmsNormParams& params, const ExecContext& context);
 Status group_rms_norm_cpu(const GroupRmsNormParams& params, const ExecContext& context);
 Status group_rms_norm_ref(const GroupRmsNormParams& params, const ExecContext& context);
 

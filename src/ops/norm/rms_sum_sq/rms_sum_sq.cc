@@ -22,6 +22,8 @@ Status check(const RmsSumSqParams& params, const ExecContext& context) {
 }
 
 constexpr KernelRow<RmsSumSqParams> kRows[] = {
+    {"cuda", DeviceType::kCuda, "a warp or a block a group, f32 arithmetic, portable from sm_80",
+     nullptr, nullptr, LINESTATE_CUDA_RUN(rms_sum_sq_cuda)},
     {"cpu", DeviceType::kCpu, "f32 arithmetic, sums in a fixed order", nullptr, nullptr,
      rms_sum_sq_cpu},
     {"ref", DeviceType::kCpu, "float64 oracle, scalar", nullptr, nullptr, rms_sum_sq_ref},

@@ -6,6 +6,7 @@
 
 namespace linestate {
 
+Status rms_sum_sq_cuda(const RmsSumSqParams& params, const ExecContext& context);
 Status rms_sum_sq_cpu(const RmsSumSqParams& params, const ExecContext& context);
 Status rms_sum_sq_ref(const RmsSumSqParams& params, const ExecContext& context);
 

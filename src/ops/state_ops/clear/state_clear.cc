@@ -35,6 +35,8 @@ Status check(const StateClearParams& params, const ExecContext& context) {
 }
 
 constexpr KernelRow<StateClearParams> kRows[] = {
+    {"cuda", DeviceType::kCuda, "any strides, sixteen planes a launch, portable from sm_80",
+     nullptr, nullptr, LINESTATE_CUDA_RUN(state_clear_cuda)},
     {"cpu", DeviceType::kCpu, "any strides, in the longest runs the layout allows", nullptr,
      nullptr, state_clear_cpu},
     {"ref", DeviceType::kCpu, "element by element", nullptr, nullptr, state_clear_ref},

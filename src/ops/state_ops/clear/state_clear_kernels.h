@@ -6,6 +6,7 @@
 
 namespace linestate {
 
+Status state_clear_cuda(const StateClearParams& params, const ExecContext& context);
 Status state_clear_cpu(const StateClearParams& params, const ExecContext& context);
 Status state_clear_ref(const StateClearParams& params, const ExecContext& context);
 

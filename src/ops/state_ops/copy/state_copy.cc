@@ -122,6 +122,8 @@ Status check(const StateCopyParams& params, const ExecContext& context) {
 }
 
 constexpr KernelRow<StateCopyParams> kRows[] = {
+    {"cuda", DeviceType::kCuda, "any strides, sixteen planes a launch, portable from sm_80",
+     nullptr, nullptr, LINESTATE_CUDA_RUN(state_copy_cuda)},
     {"cpu", DeviceType::kCpu,
      "any strides, equal dtypes bit for bit, f32 | bf16 | f16 into each other", nullptr, nullptr,
      state_copy_cpu},

@@ -6,6 +6,7 @@
 
 namespace linestate {
 
+Status state_copy_cuda(const StateCopyParams& params, const ExecContext& context);
 Status state_copy_cpu(const StateCopyParams& params, const ExecContext& context);
 Status state_copy_ref(const StateCopyParams& params, const ExecContext& context);
 

@@ -1,0 +1,73 @@
+// Decode on a GPU: one pass over the state. A block takes one (row, head), each of its warps some
+// columns; a warp's loads of the state are all in flight before the token is looked at.
+#include "base/int_math.h"
+#include "cuda/finite_check.h"
+#include "cuda/launch.cuh"
+#include "ops/lightning/decode/lightning_decode_kernels.h"
+#include "ops/lightning/lightning_lane_step.cuh"
+
+namespace linestate {
+namespace {
+
+constexpr int kWarps = 4;
+
+template <int kRows>
+__device__ void decode_columns(const LightningDevice& p, int64_t n, int64_t h, const DeviceRow& row,
+                               int64_t first, LightningToken& token) {
+  const bool works = first < p.D;
+  LightningColumns<kRows> S;
+  if (works) load_lightning<kRows>(p, row.slot, h, first, row.fresh, S);
+  __syncthreads();
+  fetch_lightning_token(p, n, h, static_cast<int>(threadIdx.x), 32 * kWarps, token);
+  __syncthreads();
+  if (!works) return;
+  float o[4];
+  step_lightning<kRows>(token, first, lightning_decay(load_at(p.slopes, h), 1), S, o);
+  store_lightning_out(p, n, h, first, o);
+  keep_lightning<kRows>(p, n, row.slot, h, first, S);
+  for (int64_t m = 0; m < p.snapshots.count; ++m) {
+    if (snapshot_after(p.snapshots, p.rows, n, row, 1, m) != 1) continue;
+    keep_lightning<kRows>(p, n, p.snapshots.slot.at(m), h, first, S);
+  }
+}
+
+/// Task = (row, head, piece of V).
+template <int kRows>
+__global__ void __launch_bounds__(32 * kWarps)
+    lightning_decode_kernel(const __grid_constant__ LightningDevice p, int64_t pieces,
+                            int64_t tasks) {
+  __shared__ LightningToken token;
+  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const int64_t piece = task % pieces;
+    const int64_t h = task / pieces % p.H;
+    const int64_t n = task / pieces / p.H;
+    const bool reports = piece == 0 && h == 0 && threadIdx.x < 32;
+    const DeviceRow row = read_decode_row(p.rows, n, reports ? p.status : nullptr);
+    if (reports) report_snapshots(p.snapshots, p.rows, n, row, row.valid, p.status);
+    const int64_t first = (piece * kWarps + threadIdx.x / 32) * kLightningColumns;
+    if (row.valid > 0) {
+      decode_columns<kRows>(p, n, h, row, first, token);
+    } else if (first < p.D) {
+      clear_lightning_out(p, n, h, first);
+      if (row.live && row.fresh) clear_lightning<kRows>(p, row.slot, h, first);
+    }
+  }
+}
+
+}  // namespace
+
+Status lightning_decode_cuda(const LightningParams& params, const ExecContext& context) {
+  const CudaDeviceGuard guard(context.device.index);
+  LINESTATE_RETURN_IF_ERROR(guard.status());
+  const LightningDevice p = lightning_device(params, context);
+  const int64_t pieces = ceil_div(p.D, kWarps * kLightningColumns);
+  const int64_t tasks = params.q.shape[0] * p.H * pieces;
+  const Status status = with_lightning_rows(p.D, [&]<int kRows>() {
+    return launch("lightning_decode", lightning_decode_kernel<kRows>, grid_of(tasks), 32 * kWarps,
+                  context, p, pieces, tasks);
+  });
+  LINESTATE_RETURN_IF_ERROR(status);
+  return raise_if_not_finite_cuda(context, params.out);
+}
+
+}  // namespace linestate
