@@ -9,12 +9,14 @@
 
 #include "cli/interrupt.h"
 #include "cli/replay/batch_builder.h"
+#include "cli/replay/device_copies.h"
 #include "cli/replay/drafts.h"
 #include "cli/replay/layer_buffers.h"
 #include "cli/replay/layer_stack.h"
 #include "cli/replay/output_sum.h"
 #include "cli/replay/prefix_store.h"
 #include "cli/replay/scheduler.h"
+#include "linestate/device_staging.h"
 #include "linestate/forward_batch.h"
 #include "linestate/state_pool.h"
 
@@ -97,7 +99,7 @@ class Run {
     return options;
   }
 
-  Status prepare();
+  Status prepare(DeviceStream stream);
   Result<ReplayResult> run();
 
  private:
@@ -118,6 +120,7 @@ class Run {
   void report_memory();
   void generate(const BuiltBatch& batch, int64_t layer);
   Status retire(const std::vector<int64_t>& requests);
+  Status fold(int32_t slot);
 
   const ReplaySettings& settings_;
   int64_t slots_for_requests_ = 0;
@@ -131,7 +134,8 @@ class Run {
   std::optional<Shadow> shadow_;
   std::optional<PrefixStore> store_;
   OutputSum outputs_;
-  DeviceStatus device_status_;
+  DeviceStream stream_;
+  DeviceStatusBlock device_status_;
   std::map<int64_t, int32_t> slots_;  // request -> slot
   size_t next_arrival_ = 0;
   std::vector<double> arrived_;  // per request: step or second
@@ -149,10 +153,18 @@ ForwardCapacity Run::capacity() const {
   return capacity;
 }
 
-Status Run::prepare() {
+Status Run::prepare(DeviceStream stream) {
+  const Device device = settings_.device.device;
+  stream_ = std::move(stream);
+  LINESTATE_RETURN_IF_ERROR(buffers_.use_device(device));
+  Result<DeviceStatusBlock> status = DeviceStatusBlock::create(device);
+  if (!status.ok()) return status.status();
+  device_status_ = std::move(status).value();
   ExecContext context;
+  context.device = device;
+  context.stream = stream_.handle();
   context.num_threads = settings_.threads;
-  context.status = &device_status_;
+  context.status = device_status_.get();
   context.check_finite = settings_.options.verify > 0.0;
   Result<LayerRunner> runner = LayerRunner::create(
       stack_, settings_.options.kernel, max_tokens(settings_, slots_for_requests_), pool_, context,
@@ -164,12 +176,13 @@ Status Run::prepare() {
     if (!store.ok()) return store.status();
     store_.emplace(std::move(store).value());
   }
-  Result<ForwardMetadata> metadata = ForwardMetadata::create(capacity());
+  Result<ForwardMetadata> metadata = ForwardMetadata::create(capacity(), device);
   if (!metadata.ok()) return metadata.status();
   metadata_.emplace(std::move(metadata).value());
   if (settings_.options.verify > 0.0) {
-    Result<Shadow> shadow = Shadow::create(stack_, pool_, settings_.trace,
-                                           shadow_options(settings_, slots_for_requests_));
+    ShadowOptions shadow_options = Run::shadow_options(settings_, slots_for_requests_);
+    shadow_options.stream = stream_.handle();
+    Result<Shadow> shadow = Shadow::create(stack_, pool_, settings_.trace, shadow_options);
     if (!shadow.ok()) return shadow.status();
     shadow_.emplace(std::move(shadow).value());
   }
@@ -220,10 +233,11 @@ Status Run::prepare_batch(const BuiltBatch& batch, StepSample& sample) {
 Status Run::commit(const BuiltBatch& batch, StepSample& sample) {
   if (batch.accepted.empty()) return {};
   const Timed timed(sample.backend_s);
+  LINESTATE_RETURN_IF_ERROR(runner_->accept(*metadata_, batch.accepted));
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
-    LINESTATE_RETURN_IF_ERROR(runner_->commit(layer, *metadata_, pool_, batch.accepted));
+    LINESTATE_RETURN_IF_ERROR(runner_->commit(layer, *metadata_, pool_));
   }
-  return {};
+  return synchronize(settings_.device.device, stream_.handle());
 }
 
 Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
@@ -241,7 +255,9 @@ Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
     }
     {
       const Timed timed(sample.backend_s);
+      LINESTATE_RETURN_IF_ERROR(buffers_.upload(stream_.handle()));
       LINESTATE_RETURN_IF_ERROR(runner_->forward(layer, *metadata_, pool_, buffers_));
+      LINESTATE_RETURN_IF_ERROR(buffers_.download(stream_.handle()));
     }
     if (shadow_) {
       const Timed timed(result_.verify_s);
@@ -258,13 +274,22 @@ Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
   return {};
 }
 
+// A slot's pending records into its state, so that it may be looked at.
+Status Run::fold(int32_t slot) {
+  if (!pool_.has_replay()) return {};
+  DeviceCopies copies(settings_.device.device);
+  const Result<ConstTensorView> ids = copies.put(ConstTensorView(&slot, DType::kI32, {1}));
+  if (!ids.ok()) return ids.status();
+  LINESTATE_RETURN_IF_ERROR(pool_.fold(*ids, runner_->context()));
+  return synchronize(settings_.device.device, stream_.handle());
+}
+
 Status Run::retire(const std::vector<int64_t>& requests) {
   for (const int64_t request : requests) {
     const int32_t slot = slots_[request];
     if (shadow_) {
       const Timed timed(result_.verify_s);
-      LINESTATE_RETURN_IF_ERROR(
-          pool_.fold(ConstTensorView(&slot, DType::kI32, {1}), runner_->context()));
+      LINESTATE_RETURN_IF_ERROR(fold(slot));
       LINESTATE_RETURN_IF_ERROR(shadow_->finish(request, slot));
     }
     // Every kernel of the step has returned: nothing to wait for.
@@ -358,7 +383,9 @@ Result<ReplayResult> Run::run() {
     if (!stack_.with_norm(layer)) ++result_.layers_without_norm;
   }
   if (shadow_) result_.verify = shadow_->summary();
-  result_.device_status = device_status_.describe();
+  DeviceStatus status;
+  LINESTATE_RETURN_IF_ERROR(device_status_.read(status, stream_.handle()));
+  result_.device_status = status.describe();
   return std::move(result_);
 }
 
@@ -388,10 +415,12 @@ Result<ReplayResult> run_replay(const ReplaySettings& settings, ProgressStyle st
   Result<LayerStack> stack = make_layer_stack(settings.model, settings.stack);
   if (!stack.ok()) return stack.status();
   spec.replay.slopes = stack->slopes();
-  Result<StatePool> pool = StatePool::create(spec, *slots + *cache_slots);
+  Result<StatePool> pool = StatePool::create(spec, *slots + *cache_slots, settings.device.device);
   if (!pool.ok()) return pool.status();
   Run run(settings, std::move(stack).value(), std::move(pool).value(), *slots, style);
-  LINESTATE_RETURN_IF_ERROR(run.prepare());
+  Result<DeviceStream> stream = DeviceStream::create(settings.device.device);
+  if (!stream.ok()) return stream.status();
+  LINESTATE_RETURN_IF_ERROR(run.prepare(std::move(stream).value()));
   return run.run();
 }
 

@@ -161,7 +161,8 @@ Json options_json(const ReplaySettings& settings) {
   Json json = Json::object();
   json.set("trace", options.trace);
   json.set("limit", options.limit);
-  json.set("device", options.device);
+  json.set("device", settings.device.text);
+  json.set("graphs", settings.graphs);
   json.set("tp_size", options.tp_size);
   json.set("tp_rank", options.tp_rank);
   json.set("state_dtype", options.state_dtype);
