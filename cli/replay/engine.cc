@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "cli/interrupt.h"
@@ -19,6 +21,7 @@
 #include "linestate/device_staging.h"
 #include "linestate/forward_batch.h"
 #include "linestate/state_pool.h"
+#include "linestate/trace_range.h"
 
 namespace linestate::cli {
 namespace {
@@ -76,7 +79,8 @@ class Run {
 
   static int64_t max_tokens(const ReplaySettings& settings, int64_t slots) {
     const int64_t a_row = std::max<int64_t>(verify_width(settings), 1);
-    return settings.options.prefill_budget + slots * a_row + kMostPaddingTokens;
+    const int64_t buckets = settings.graphs ? slots : 0;  // of decode rows, beside full verify rows
+    return settings.options.prefill_budget + slots * a_row + buckets + kMostPaddingTokens;
   }
   /// Tokens of a verify row; 0 without speculation.
   static int64_t verify_width(const ReplaySettings& settings) {
@@ -121,6 +125,10 @@ class Run {
   void generate(const BuiltBatch& batch, int64_t layer);
   Status retire(const std::vector<int64_t>& requests);
   Status fold(int32_t slot);
+  /// `call` queues work of one layer: as it is, or for a batch with a shape captured the first time
+  /// that its shape comes and replayed ever after.
+  Status replay_or_run(const BuiltBatch& batch, int64_t layer, bool commit,
+                       const std::function<Status()>& call);
 
   const ReplaySettings& settings_;
   int64_t slots_for_requests_ = 0;
@@ -135,6 +143,9 @@ class Run {
   std::optional<PrefixStore> store_;
   OutputSum outputs_;
   DeviceStream stream_;
+  using GraphKey =
+      std::tuple<int64_t, int64_t, int64_t, bool>;  // decode, verify rows, layer, commit
+  std::map<GraphKey, DeviceGraph> graphs_;
   DeviceStatusBlock device_status_;
   std::map<int64_t, int32_t> slots_;  // request -> slot
   size_t next_arrival_ = 0;
@@ -147,7 +158,7 @@ class Run {
 
 ForwardCapacity Run::capacity() const {
   ForwardCapacity capacity;
-  capacity.rows = slots_for_requests_ + kMostPaddingRows;
+  capacity.rows = (settings_.graphs ? 2 : 1) * slots_for_requests_ + kMostPaddingRows;
   capacity.verify_tokens = slots_for_requests_ * verify_width(settings_);
   capacity.snapshots = store_ ? slots_for_requests_ : 0;
   return capacity;
@@ -222,6 +233,7 @@ Status Run::prepare_batch(const BuiltBatch& batch, StepSample& sample) {
   ForwardBatch forward;
   forward.rows = batch.rows;
   forward.token_capacity = batch.token_capacity;
+  forward.shape = batch.shape;
   if (settings_.speculation.kind == Speculation::kTree) forward.parent = batch.parent;
   if (store_) LINESTATE_RETURN_IF_ERROR(store_->add_work(batch, forward));
   const Timed timed(sample.backend_s);
@@ -230,12 +242,31 @@ Status Run::prepare_batch(const BuiltBatch& batch, StepSample& sample) {
   return {};
 }
 
+Status Run::replay_or_run(const BuiltBatch& batch, int64_t layer, bool commit,
+                          const std::function<Status()>& call) {
+  if (!batch.shape.defined()) return call();
+  const GraphKey key{batch.shape.decode.rows, batch.shape.verify.rows, layer, commit};
+  auto found = graphs_.find(key);
+  if (found == graphs_.end()) {
+    const Device device = settings_.device.device;
+    LINESTATE_RETURN_IF_ERROR(DeviceGraph::begin_capture(device, stream_.handle()));
+    const Status queued = call();
+    Result<DeviceGraph> graph = DeviceGraph::end_capture(device, stream_.handle());
+    LINESTATE_RETURN_IF_ERROR(queued);
+    if (!graph.ok()) return graph.status();
+    found = graphs_.emplace(key, std::move(graph).value()).first;
+  }
+  ++result_.graph_launches;
+  return found->second.launch(stream_.handle());
+}
+
 Status Run::commit(const BuiltBatch& batch, StepSample& sample) {
   if (batch.accepted.empty()) return {};
   const Timed timed(sample.backend_s);
   LINESTATE_RETURN_IF_ERROR(runner_->accept(*metadata_, batch.accepted));
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
-    LINESTATE_RETURN_IF_ERROR(runner_->commit(layer, *metadata_, pool_));
+    LINESTATE_RETURN_IF_ERROR(replay_or_run(
+        batch, layer, true, [&] { return runner_->commit(layer, *metadata_, pool_); }));
   }
   return synchronize(settings_.device.device, stream_.handle());
 }
@@ -246,6 +277,7 @@ Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
     const Timed timed(result_.verify_s);
     LINESTATE_RETURN_IF_ERROR(shadow_->begin_step(batch));
   }
+  const TraceRange range("step");
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
     if (interrupted()) return cancelled();
     generate(batch, layer);
@@ -256,7 +288,9 @@ Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
     {
       const Timed timed(sample.backend_s);
       LINESTATE_RETURN_IF_ERROR(buffers_.upload(stream_.handle()));
-      LINESTATE_RETURN_IF_ERROR(runner_->forward(layer, *metadata_, pool_, buffers_));
+      LINESTATE_RETURN_IF_ERROR(replay_or_run(batch, layer, false, [&] {
+        return runner_->forward(layer, *metadata_, pool_, buffers_);
+      }));
       LINESTATE_RETURN_IF_ERROR(buffers_.download(stream_.handle()));
     }
     if (shadow_) {
@@ -342,8 +376,13 @@ Status Run::step() {
     slots_[request] = *slot;
     result_.queue[static_cast<size_t>(request)] = now - arrived_[static_cast<size_t>(request)];
   }
-  const BuiltBatch batch =
-      build_batch(plan, step_, settings_.trace, [&](int64_t request) { return slots_[request]; });
+  const auto slot_of = [&](int64_t request) { return slots_[request]; };
+  const BatchShape shape = settings_.graphs
+                               ? graph_shape(plan, slots_for_requests_, verify_width(settings_))
+                               : BatchShape{};
+  const BuiltBatch batch = shape.defined()
+                               ? build_shaped_batch(plan, shape, settings_.trace, slot_of)
+                               : build_batch(plan, step_, settings_.trace, slot_of);
   StepSample sample;
   sample.running = scheduler_.running();
   count(plan, sample);
@@ -378,6 +417,7 @@ Result<ReplayResult> Run::run() {
   }
   report_memory();
   if (store_) result_.cache = store_->stats();
+  result_.graphs = static_cast<int64_t>(graphs_.size());
   result_.outputs_sum = outputs_.value();
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
     if (!stack_.with_norm(layer)) ++result_.layers_without_norm;
