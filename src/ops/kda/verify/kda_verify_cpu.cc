@@ -30,7 +30,7 @@ struct VerifyScratch {
 VerifyScratch take_scratch(const KdaParams& p, Scratch& scratch) {
   const int64_t V = p.state.shape[2];
   const int64_t K = p.state.shape[3];
-  const int64_t nodes = min_i64(p.q.shape[0], kMaxVerifyNodes);
+  const int64_t nodes = kMaxVerifyNodes;  // not the batch: scratch must not grow with it
   VerifyScratch out;
   out.dt_bias = scratch.take<float>(K);
   out.alpha = scratch.take<float>(nodes * K);
