@@ -35,17 +35,11 @@ function(linestate_configure_target target)
   endif()
 endfunction()
 
-# One executable per *_test.cc, named like the file. *_gpu_test.cc need a device: they carry the
-# label "gpu", and builds without CUDA leave them out.
+# One executable per *_test.cc, named like the file. *_gpu_test.cc need a device and belong to the
+# suites of linestate_add_gpu_suite.
 function(linestate_add_test source)
   get_filename_component(name ${source} NAME_WE)
-  set(labels cpu)
-  if(name MATCHES "_gpu_test$")
-    set(labels gpu)
-    if(NOT LINESTATE_CUDA)
-      return()
-    endif()
-  elseif(LINESTATE_GPU_TESTS_ONLY)
+  if(name MATCHES "_gpu_test$" OR LINESTATE_GPU_TESTS_ONLY)
     return()
   endif()
   add_executable(${name} ${source})
@@ -63,7 +57,7 @@ function(linestate_add_test source)
   target_compile_definitions(${name} PRIVATE
     LINESTATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 300 LABELS ${labels} SKIP_RETURN_CODE 77)
+    PROPERTIES TIMEOUT 300 LABELS cpu)
 endfunction()
 
 # gpu_x: the operator tests that the globs name, run on a GPU by tests/gpu/gpu_main.cc, as one test
@@ -73,13 +67,16 @@ function(linestate_add_gpu_suite name)
     return()
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${ARGN})
-  list(FILTER sources EXCLUDE REGEX "_gpu_test\\.cc$")
   add_executable(gpu_${name} tests/gpu/gpu_main.cc ${sources})
   linestate_configure_target(gpu_${name})
   target_compile_options(gpu_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_include_directories(gpu_${name} PRIVATE src)
   target_link_libraries(gpu_${name} PRIVATE linestate_testing GTest::gtest CUDA::cudart_static)
   target_compile_definitions(gpu_${name} PRIVATE LINESTATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(NOT TARGET gpu_suites)
+    add_custom_target(gpu_suites)  # what tools/gpu_check builds
+  endif()
+  add_dependencies(gpu_suites gpu_${name})
   add_test(NAME gpu.${name} COMMAND gpu_${name})
   set_tests_properties(gpu.${name} PROPERTIES TIMEOUT 900 LABELS gpu SKIP_RETURN_CODE 77)
 endfunction()

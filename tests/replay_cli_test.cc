@@ -315,7 +315,7 @@ TEST(ReplayCli, UsageErrors) {
       {{"replay", trace, "--state-dtype", "int8"}, "--state-dtype: expected f32, bf16 or f16"},
       {{"replay", trace, "--io-dtype", "f64"}, "--io-dtype: expected f32, bf16 or f16, got f64"},
       {{"replay", trace, "--profile", "odd"}, "--profile: expected plain, correlated"},
-      {{"replay", trace, "--kernel", "fast"}, "--kernel: expected one of auto, cpu, ref"},
+      {{"replay", trace, "--kernel", "fast"}, "--kernel: expected one of auto, cpu, cuda, ref"},
       {{"replay", trace, "--device", "tpu"}, "--device: expected cpu"},
       {{"replay", trace, "--limit", "-1"}, "--limit: expected 0 to"},
       {{"replay", trace, "--layers", "6"}, "--layers: expected at most 5 for tiny, got 6"},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <string>
 
 #include "cuda/cuda_devices.h"
 #include "ops/causal_conv1d/prefill/causal_conv1d_prefill_kernels.h"
@@ -28,10 +29,29 @@
 #include "ops/state_ops/copy/state_copy_kernels.h"
 #include "tests/gpu/mirrored_rows_fixture.h"
 
+namespace {
+
+// Tests of the host alone: those over terabytes of address space without memory behind it
+// (DeviceValues.ASlotBeyond31Bits does the same on the device), and two that ask the "cpu" row for
+// its scratch memory.
+constexpr const char* kHostOnly =
+    "*OffsetsBeyond31Bits*:*AnyStridesAndBigPools*:*SlotsBeyond31Bits*:*BeyondFourBillion*:"
+    "*LongWidePitchedPrefill*:KdaCheck.WorkspaceAndKernelNames:*LightningContract."
+    "WorkspaceAndNames*";
+
+void leave_out_host_tests() {
+  std::string filter = GTEST_FLAG_GET(filter);
+  filter += filter.find('-') == std::string::npos ? "-" : ":";
+  GTEST_FLAG_SET(filter, filter + kHostOnly);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace linestate;
   using namespace linestate::testing;
   ::testing::InitGoogleTest(&argc, argv);
+  leave_out_host_tests();
   const Result<std::vector<CudaDevice>> devices = list_cuda_devices();
   if (!devices.ok() && !GTEST_FLAG_GET(list_tests)) {
     std::printf("left out, no GPU: %s\n", devices.status().message().c_str());

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "cuda/cuda_devices.h"
 #include "tests/gpu/device_engine_fixture.h"
 
 namespace linestate {
@@ -174,13 +173,3 @@ TEST(SoakGpu, RandomStepsStayWithinTolerance) {
 
 }  // namespace
 }  // namespace linestate
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const auto devices = linestate::list_cuda_devices();
-  if (!devices.ok() && !GTEST_FLAG_GET(list_tests)) {
-    std::printf("left out, no GPU: %s\n", devices.status().message().c_str());
-    return 77;
-  }
-  return RUN_ALL_TESTS();
-}

@@ -155,7 +155,7 @@ TEST(KdaCheck, WorkspaceAndKernelNames) {
   EXPECT_NE(status.message().find("workspace: expected at least"), std::string::npos);
   const Status unknown = kda_decode(params, ExecContext{}, "cpp");
   EXPECT_EQ(unknown.code(), StatusCode::kNotFound);
-  EXPECT_NE(unknown.message().find("auto, cpu, ref"), std::string::npos) << unknown.message();
+  EXPECT_NE(unknown.message().find("auto, cuda, cpu, ref"), std::string::npos) << unknown.message();
   EXPECT_EQ(explain_kda_prefill(params, ExecContext{}).kernel, "cpu");
   EXPECT_EQ(explain_kda_decode(params, ExecContext{}, "ref").kernel, "ref");
   EXPECT_GT(explain_kda_decode(params, ExecContext{}).workspace_bytes, 0);

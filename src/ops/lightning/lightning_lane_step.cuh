@@ -80,11 +80,11 @@ struct LightningColumns {
 __device__ inline int lightning_column() { return lane_id() % 4 * 4; }
 __device__ inline int lightning_row(int i) { return lane_id() / 4 + kLightningGroups * i; }
 
-/// Columns [first, first + 16) of (slot, h); zeros for a fresh row whatever the slot holds. Every
-/// load is issued before any is used.
+/// Columns [first, first + 16) of (slot, h), from the lane's row `begin` on; zeros for a fresh row
+/// whatever the slot holds. Every load is issued before any is used.
 template <int kRows>
 __device__ void load_lightning(const LightningDevice& p, int64_t slot, int64_t h, int64_t first,
-                               bool fresh, LightningColumns<kRows>& S) {
+                               bool fresh, LightningColumns<kRows>& S, int begin = 0) {
   const int64_t base = p.state.offset(slot, h, 0, first + lightning_column());
   if (p.state.packed && !fresh) {
     const bool narrow = p.state.dtype != DType::kF32;
@@ -92,8 +92,9 @@ __device__ void load_lightning(const LightningDevice& p, int64_t slot, int64_t h
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       bits[i] = make_uint4(0, 0, 0, 0);
-      if (lightning_row(i) < p.D) {
-        bits[i] = load_quad_bits(p.state.data, narrow, base + lightning_row(i) * p.state.stride[2]);
+      if (lightning_row(begin + i) < p.D) {
+        bits[i] = load_quad_bits(p.state.data, narrow,
+                                 base + lightning_row(begin + i) * p.state.stride[2]);
       }
     }
 #pragma unroll
@@ -104,8 +105,8 @@ __device__ void load_lightning(const LightningDevice& p, int64_t slot, int64_t h
   for (int i = 0; i < kRows; ++i) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) S.s[i][e] = 0.0f;
-    if (!fresh && lightning_row(i) < p.D) {
-      load_quad(p.state, base + lightning_row(i) * p.state.stride[2], S.s[i]);
+    if (!fresh && lightning_row(begin + i) < p.D) {
+      load_quad(p.state, base + lightning_row(begin + i) * p.state.stride[2], S.s[i]);
     }
   }
 }
@@ -113,13 +114,13 @@ __device__ void load_lightning(const LightningDevice& p, int64_t slot, int64_t h
 /// False when a finite value became infinite.
 template <int kRows>
 __device__ bool store_lightning(const LightningDevice& p, int64_t slot, int64_t h, int64_t first,
-                                const LightningColumns<kRows>& S) {
+                                const LightningColumns<kRows>& S, int begin = 0) {
   const int64_t base = p.state.offset(slot, h, 0, first + lightning_column());
   bool fits = true;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    if (lightning_row(i) >= p.D) continue;
-    fits &= store_quad(p.state, base + lightning_row(i) * p.state.stride[2], S.s[i]);
+    if (lightning_row(begin + i) >= p.D) continue;
+    fits &= store_quad(p.state, base + lightning_row(begin + i) * p.state.stride[2], S.s[i]);
   }
   return fits;
 }
@@ -127,8 +128,9 @@ __device__ bool store_lightning(const LightningDevice& p, int64_t slot, int64_t 
 /// store_lightning, and reports an overflow for row n of the call.
 template <int kRows>
 __device__ void keep_lightning(const LightningDevice& p, int64_t n, int64_t slot, int64_t h,
-                               int64_t first, const LightningColumns<kRows>& S) {
-  if (!store_lightning<kRows>(p, slot, h, first, S)) raise_overflow(p.status, n, slot, p.layer);
+                               int64_t first, const LightningColumns<kRows>& S, int begin = 0) {
+  if (store_lightning<kRows>(p, slot, h, first, S, begin)) return;
+  raise_overflow(p.status, n, slot, p.layer);
 }
 
 /// One token in shared memory, [D] each; zeros behind D up to 256.
@@ -141,10 +143,10 @@ struct LightningToken {
 /// S <- lambda S + k v^T
 template <int kRows>
 __device__ void update_lightning(const float* k, const float (&v)[4], LightningDecay lambda,
-                                 LightningColumns<kRows>& S) {
+                                 LightningColumns<kRows>& S, int begin = 0) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const float k_i = k[lightning_row(i)];
+    const float k_i = k[lightning_row(begin + i)];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const float s = S.s[i][e];
@@ -153,22 +155,34 @@ __device__ void update_lightning(const float* k, const float (&v)[4], LightningD
   }
 }
 
-/// S^T q for the lane's four columns; every lane of the same columns gets the same bits.
+/// The lane's part of S^T q for its four columns, row after row onto `o`.
 template <int kRows>
-__device__ void read_lightning(const float* q, const LightningColumns<kRows>& S, float (&o)[4]) {
-#pragma unroll
-  for (int e = 0; e < 4; ++e) o[e] = 0.0f;
+__device__ void add_lightning_rows(const float* q, const LightningColumns<kRows>& S, float (&o)[4],
+                                   int begin = 0) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const float q_i = q[lightning_row(i)];
+    const float q_i = q[lightning_row(begin + i)];
 #pragma unroll
     for (int e = 0; e < 4; ++e) o[e] = fmaf(q_i, S.s[i][e], o[e]);
   }
+}
+
+/// The lanes' parts together; every lane of the same columns gets the same bits.
+__device__ inline void sum_lightning_rows(float (&o)[4]) {
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
 #pragma unroll
     for (int mask = 4; mask < 32; mask *= 2) o[e] += __shfl_xor_sync(kAllLanes, o[e], mask);
   }
+}
+
+/// S^T q for the lane's four columns.
+template <int kRows>
+__device__ void read_lightning(const float* q, const LightningColumns<kRows>& S, float (&o)[4]) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) o[e] = 0.0f;
+  add_lightning_rows<kRows>(q, S, o);
+  sum_lightning_rows(o);
 }
 
 __device__ inline void lightning_value(const float* v, int64_t first, float (&out)[4]) {

@@ -73,9 +73,10 @@ Status kda_decode_cuda(const KdaParams& params, const ExecContext& context) {
   const int64_t heads = params.q.shape[0] * p.HV;
   const Status status = with_kda_map(p.K, [&]<typename Map>() {
     // Few heads: every warp takes one pass, so that the whole GPU works. Many: the token's own work
-    // is shared by four passes.
+    // is shared by several passes. Rows do not see each other, so no bit depends on it.
     const int64_t pieces = ceil_div(p.V, Map::kWarpRows);
-    const int64_t passes = heads * pieces > 16384 ? min_i64(pieces, 4) : 1;
+    const int64_t most = heads * pieces > 4096 ? 4 : heads * pieces > 2048 ? 2 : 1;
+    const int64_t passes = min_i64(pieces, most);
     const Split split{ceil_div(pieces, passes), static_cast<int32_t>(passes)};
     const int64_t units = heads * split.chunks;
     return launch("kda_decode", kda_decode_kernel<Map>, grid_of(ceil_div(units, kWarps)),

@@ -1,5 +1,6 @@
 // Decode on a GPU: one pass over the state. A block takes one (row, head), each of its warps some
-// columns; a warp's loads of the state are all in flight before the token is looked at.
+// columns, a few rows of S at a time: the next ones are on their way while these are worked on. The
+// order of additions is that of prefill.
 #include "base/int_math.h"
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
@@ -11,7 +12,8 @@ namespace {
 
 constexpr int kWarps = 4;
 
-template <int kRows>
+constexpr int kRows = 8;  // of a lane at a time, 64 of S
+
 __device__ void decode_columns(const LightningDevice& p, int64_t n, int64_t h, const DeviceRow& row,
                                int64_t first, LightningToken& token) {
   const bool works = first < p.D;
@@ -21,18 +23,39 @@ __device__ void decode_columns(const LightningDevice& p, int64_t n, int64_t h, c
   fetch_lightning_token(p, n, h, static_cast<int>(threadIdx.x), 32 * kWarps, token);
   __syncthreads();
   if (!works) return;
-  float o[4];
-  step_lightning<kRows>(token, first, lightning_decay(load_at(p.slopes, h), 1), S, o);
+  const LightningDecay lambda = lightning_decay(load_at(p.slopes, h), 1);
+  float v[4];
+  lightning_value(token.v, first, v);
+  float o[4] = {};
+  for (int begin = 0; begin * kLightningGroups < p.D; begin += kRows) {
+    LightningColumns<kRows> next;
+    const bool more = (begin + kRows) * kLightningGroups < p.D;
+    if (more) load_lightning<kRows>(p, row.slot, h, first, row.fresh, next, begin + kRows);
+    update_lightning<kRows>(token.k, v, lambda, S, begin);
+    add_lightning_rows<kRows>(token.q, S, o, begin);
+    keep_lightning<kRows>(p, n, row.slot, h, first, S, begin);
+    for (int64_t m = 0; m < p.snapshots.count; ++m) {
+      if (snapshot_after(p.snapshots, p.rows, n, row, 1, m) != 1) continue;
+      keep_lightning<kRows>(p, n, p.snapshots.slot.at(m), h, first, S, begin);
+    }
+    if (more) S = next;
+  }
+  sum_lightning_rows(o);
   store_lightning_out(p, n, h, first, o);
-  keep_lightning<kRows>(p, n, row.slot, h, first, S);
-  for (int64_t m = 0; m < p.snapshots.count; ++m) {
-    if (snapshot_after(p.snapshots, p.rows, n, row, 1, m) != 1) continue;
-    keep_lightning<kRows>(p, n, p.snapshots.slot.at(m), h, first, S);
+}
+
+__device__ void empty_columns(const LightningDevice& p, int64_t n, int64_t h, const DeviceRow& row,
+                              int64_t first) {
+  if (first >= p.D) return;
+  clear_lightning_out(p, n, h, first);
+  if (!row.live || !row.fresh) return;
+  const LightningColumns<kRows> zeros = {};
+  for (int begin = 0; begin * kLightningGroups < p.D; begin += kRows) {
+    store_lightning<kRows>(p, row.slot, h, first, zeros, begin);
   }
 }
 
 /// Task = (row, head, piece of V).
-template <int kRows>
 __global__ void __launch_bounds__(32 * kWarps)
     lightning_decode_kernel(const __grid_constant__ LightningDevice p, int64_t pieces,
                             int64_t tasks) {
@@ -46,10 +69,9 @@ __global__ void __launch_bounds__(32 * kWarps)
     if (reports) report_snapshots(p.snapshots, p.rows, n, row, row.valid, p.status);
     const int64_t first = (piece * kWarps + threadIdx.x / 32) * kLightningColumns;
     if (row.valid > 0) {
-      decode_columns<kRows>(p, n, h, row, first, token);
-    } else if (first < p.D) {
-      clear_lightning_out(p, n, h, first);
-      if (row.live && row.fresh) clear_lightning<kRows>(p, row.slot, h, first);
+      decode_columns(p, n, h, row, first, token);
+    } else {
+      empty_columns(p, n, h, row, first);
     }
   }
 }
@@ -62,11 +84,8 @@ Status lightning_decode_cuda(const LightningParams& params, const ExecContext& c
   const LightningDevice p = lightning_device(params, context);
   const int64_t pieces = ceil_div(p.D, kWarps * kLightningColumns);
   const int64_t tasks = params.q.shape[0] * p.H * pieces;
-  const Status status = with_lightning_rows(p.D, [&]<int kRows>() {
-    return launch("lightning_decode", lightning_decode_kernel<kRows>, grid_of(tasks), 32 * kWarps,
-                  context, p, pieces, tasks);
-  });
-  LINESTATE_RETURN_IF_ERROR(status);
+  LINESTATE_RETURN_IF_ERROR(launch("lightning_decode", lightning_decode_kernel, grid_of(tasks),
+                                   32 * kWarps, context, p, pieces, tasks));
   return raise_if_not_finite_cuda(context, params.out);
 }
 
