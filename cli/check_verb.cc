@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 
+#include "cli/device_choice.h"
 #include "testing/golden.h"
 #include "testing/json.h"
 #include "testing/safetensors.h"
@@ -178,7 +179,10 @@ int exit_code(const Counts& counts) {
 /// Why the options cannot be used; empty = they can.
 std::string bad_options(const CheckOptions& options) {
   if (options.files.empty()) return "check: expected at least one file";
-  if (options.device != "cpu") return "--device: expected cpu, got " + options.device;
+  if (const Result<DeviceChoice> device = choose_device(options.device, options.kernel);
+      !device.ok()) {
+    return device.status().message();
+  }
   if (options.threads < 0) {
     return "--threads: expected at least 0, got " + std::to_string(options.threads);
   }
@@ -196,6 +200,8 @@ int run_check(const CheckOptions& options, std::ostream& out, std::ostream& err)
   testing::GoldenOptions golden;
   golden.kernel = options.kernel;
   golden.threads = options.threads;
+  // Golden files are host memory, which only an explicit --device leaves.
+  if (options.device != "auto") golden.device = choose_device(options.device, "auto")->device;
   Counts counts;
   Json files = Json::array();
   if (!options.json) print_header(out);

@@ -10,10 +10,10 @@ namespace linestate::cli {
 
 struct CheckOptions {
   std::vector<std::string> files;  // safetensors files as in tests/golden
-  std::string device = "cpu";
-  std::string kernel = "auto";  // kernel name, or auto
-  int32_t threads = 0;          // 0 = all
-  bool json = false;            // one JSON object instead of the table
+  std::string device = "auto";     // auto: the cpu
+  std::string kernel = "auto";     // kernel name, or auto
+  int32_t threads = 0;             // 0 = all
+  bool json = false;               // one JSON object instead of the table
 };
 
 // Exit codes; when several apply, the first of this list.

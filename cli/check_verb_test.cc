@@ -122,7 +122,8 @@ TEST(Check, BadOptionsAreTwo) {
   EXPECT_EQ(check(options).code, kCheckUnreadable);
   options.files = {golden("conv1d_update_f32w")};
   options.device = "tpu";
-  EXPECT_EQ(check(options).err, "linestate: --device: expected cpu, got tpu\n");
+  EXPECT_EQ(check(options).err,
+            "linestate: --device: expected cpu, cuda, cuda:I or auto, got tpu\n");
   options.device = "cpu";
   options.threads = -1;
   EXPECT_EQ(check(options).code, kCheckUnreadable);

@@ -18,6 +18,7 @@ namespace linestate::cli {
 namespace {
 
 struct Problem {
+  DeviceChoice device;
   ModelConfig model;
   DType io_dtype = DType::kBF16;
   DType state_dtype = DType::kF32;
@@ -43,10 +44,12 @@ Result<Problem> resolve(const ExplainOptions& options) {
   LINESTATE_RETURN_IF_ERROR(check_count("--rows", options.rows, 4096));
   LINESTATE_RETURN_IF_ERROR(check_count("--tokens", options.tokens, 1 << 20));
   if (options.layers < 0) LINESTATE_RETURN_IF_ERROR(check_count("--layers", options.layers, 4096));
-  LINESTATE_RETURN_IF_ERROR(check_device(options.device));
   LINESTATE_RETURN_IF_ERROR(check_op(options.op));
   LINESTATE_RETURN_IF_ERROR(check_kernel_name(options.kernel));
   Problem problem;
+  Result<DeviceChoice> device = choose_device(options.device, options.kernel);
+  if (!device.ok()) return device.status();
+  problem.device = std::move(device).value();
   Result<DType> io = parse_dtype("--dtype", options.dtype);
   if (!io.ok()) return io.status();
   Result<DType> state = parse_dtype("--state-dtype", options.state_dtype);
@@ -108,8 +111,9 @@ class Answers {
 void add_state_ops(const StatePool& pool, const ExecContext& context, const std::string& kernel,
                    const std::string& op, Answers& answers) {
   const int32_t slot_ids[2] = {0, 1};
-  const ConstTensorView first(slot_ids, DType::kI32, {1});
-  const ConstTensorView second(slot_ids + 1, DType::kI32, {1});
+  // Only shapes are looked at.
+  const ConstTensorView first(slot_ids, DType::kI32, {1}, context.device);
+  const ConstTensorView second(slot_ids + 1, DType::kI32, {1}, context.device);
   std::vector<ConstTensorView> sources(pool.planes().begin(), pool.planes().end());
   if (op == "all" || op == "state_clear") {
     answers.add(explain_state_clear({pool.planes(), first}, context, kernel), -1);
@@ -128,18 +132,21 @@ Status explain(const ExplainOptions& options, const Problem& problem, Answers& a
       available_memory()));
   Result<LayerStack> stack = make_layer_stack(problem.model, {});
   if (!stack.ok()) return stack.status();
-  Result<StatePool> pool = StatePool::create(spec, 2 * options.rows);
+  Result<StatePool> pool = StatePool::create(spec, 2 * options.rows, problem.device.device);
   if (!pool.ok()) return pool.status();
   ExecContext context;
+  context.device = problem.device.device;
   Result<LayerRunner> runner = LayerRunner::create(*stack, options.kernel, tokens, *pool, context);
   if (!runner.ok()) return runner.status();
-  Result<ForwardMetadata> metadata = ForwardMetadata::create(2 * options.rows);
+  Result<ForwardMetadata> metadata =
+      ForwardMetadata::create(2 * options.rows, problem.device.device);
   if (!metadata.ok()) return metadata.status();
   const std::vector<Row> rows = describe_batch(options);
   ForwardBatch batch;
   batch.rows = rows;
   LINESTATE_RETURN_IF_ERROR(metadata->prepare(batch, *pool, context));
   LayerBuffers buffers(stack->model, tokens, problem.io_dtype, problem.io_dtype);
+  LINESTATE_RETURN_IF_ERROR(buffers.use_device(problem.device.device));
   for (int64_t layer = 0; layer < stack->num_layers(); ++layer) {
     buffers.shape_for(stack->layer(layer), tokens);
     for (const KernelChoice& choice : runner->explain(layer, *metadata, *pool, buffers)) {
@@ -162,7 +169,7 @@ int run_explain(const ExplainOptions& options) {
   std::printf("%s: %lld extend rows of %lld tokens and %lld decode rows, io %s, state %s, on %s\n",
               options.model.c_str(), static_cast<long long>(options.rows),
               static_cast<long long>(options.tokens), static_cast<long long>(options.rows),
-              options.dtype.c_str(), options.state_dtype.c_str(), options.device.c_str());
+              options.dtype.c_str(), options.state_dtype.c_str(), problem->device.text.c_str());
   answers.print();
   if (answers.empty()) std::printf("%s does not run in this model\n", options.op.c_str());
   return kOkExitCode;

@@ -12,7 +12,7 @@ struct ExplainOptions {
   std::string op = "all";  // or one operator of the kernel tables
   int64_t rows = 4;        // rows of each kind
   int64_t tokens = 512;    // tokens of an extend row
-  std::string device = "cpu";
+  std::string device = "auto";
   std::string dtype = "bf16";
   std::string state_dtype = "f32";
   std::string kernel = "auto";

@@ -28,7 +28,9 @@ void add_replay_options(CLI::App& verb, ReplayOptions& options) {
   verb.add_option("TRACE", options.trace, "JSON lines in the Mooncake format")->required();
   verb.add_option("--model", options.model, "model preset, see `linestate info`");
   verb.add_option("--layers", options.layers, "first N linear layers, 0 = all");
-  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--device", options.device, "cpu, cuda, cuda:I or auto: a usable GPU, else cpu");
+  verb.add_option("--graphs", options.graphs,
+                  "on: decode and verify steps on a GPU replay captured graphs; or off");
   verb.add_option("--limit", options.limit, "first N requests of the trace, 0 = all");
   verb.add_option("--tp-size", options.tp_size, "tensor parallel ranks");
   verb.add_option("--tp-rank", options.tp_rank, "the rank to run, from 0");
@@ -61,7 +63,7 @@ void add_replay_options(CLI::App& verb, ReplayOptions& options) {
 
 void add_check_options(CLI::App& verb, CheckOptions& options) {
   verb.add_option("FILE", options.files, "safetensors files as in tests/golden")->required();
-  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--device", options.device, "cpu, cuda, cuda:I or auto: a usable GPU, else cpu");
   verb.add_option("--kernel", options.kernel, "kernel name, or auto");
   verb.add_option("--threads", options.threads, "CPU threads, 0 = all");
   verb.add_flag("--json", options.json, "one JSON object instead of the table");
@@ -73,7 +75,7 @@ void add_explain_options(CLI::App& verb, ExplainOptions& options) {
   verb.add_option("--op", options.op, "one operator, or all");
   verb.add_option("--rows", options.rows, "rows of each kind");
   verb.add_option("--tokens", options.tokens, "tokens of an extend row");
-  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--device", options.device, "cpu, cuda, cuda:I or auto: a usable GPU, else cpu");
   verb.add_option("--dtype", options.dtype, "of the token tensors: bf16, f16 or f32");
   verb.add_option("--state-dtype", options.state_dtype, "f32, bf16 or f16");
   verb.add_option("--kernel", options.kernel, "kernel name, or auto");

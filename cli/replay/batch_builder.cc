@@ -1,5 +1,6 @@
 #include "cli/replay/batch_builder.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -76,6 +77,14 @@ struct Builder {
     batch.padding.push_back({begin, begin + tokens});
   }
 
+  // A segment of a shape: its rows, then placeholders to the segment's end.
+  void add_segment(const StepPlan& plan, RowKind kind, int64_t tokens) {
+    const auto begin = static_cast<int64_t>(batch.tokens.size());
+    add_kind(plan, kind);
+    const int64_t used = static_cast<int64_t>(batch.tokens.size()) - begin;
+    if (used < tokens) add_padding(tokens - used);
+  }
+
   void add_pad_row() {
     Row row;
     row.kind = RowKind::kPad;
@@ -85,7 +94,34 @@ struct Builder {
   }
 };
 
+int64_t bucket(size_t rows, int64_t most) {
+  int64_t size = rows == 0 ? 0 : 1;
+  while (size < static_cast<int64_t>(rows)) size *= 2;
+  return std::min(size, most);
+}
+
 }  // namespace
+
+BatchShape graph_shape(const StepPlan& plan, int64_t most_rows, int64_t draft_length) {
+  BatchShape shape;
+  if (!plan.extend.empty()) return shape;
+  shape.decode.rows = bucket(plan.decode.size(), most_rows);
+  shape.verify.rows = bucket(plan.verify.size(), most_rows);
+  shape.verify.tokens = shape.verify.rows * draft_length;
+  return shape;
+}
+
+BuiltBatch build_shaped_batch(const StepPlan& plan, const BatchShape& shape,
+                              std::span<const TraceRequest> trace,
+                              const std::function<int32_t(int64_t request)>& slot_of) {
+  Builder builder{trace, slot_of, {}};
+  builder.add_segment(plan, RowKind::kExtend, shape.extend.tokens);
+  builder.add_segment(plan, RowKind::kDecode, shape.decode.rows);
+  builder.add_segment(plan, RowKind::kVerify, shape.verify.tokens);
+  builder.batch.shape = shape;
+  builder.batch.token_capacity = static_cast<int64_t>(builder.batch.tokens.size());
+  return std::move(builder.batch);
+}
 
 BuiltBatch build_batch(const StepPlan& plan, int64_t step, std::span<const TraceRequest> trace,
                        const std::function<int32_t(int64_t request)>& slot_of) {

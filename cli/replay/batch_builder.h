@@ -10,7 +10,7 @@
 #include "cli/replay/activations.h"
 #include "cli/replay/scheduler.h"
 #include "cli/replay/trace.h"
-#include "linestate/rows.h"
+#include "linestate/forward_batch.h"
 
 namespace linestate::cli {
 
@@ -47,11 +47,21 @@ struct BuiltBatch {
   };
   std::vector<TokenRange> padding;  // tokens whose output must be zero
   int64_t token_capacity = 0;
+  BatchShape shape;  // of a step that replays a graph
 };
 
 /// The order of the kinds changes from step to step. Every 7th step has a padding row behind the
 /// first kind, another 7th has tokens behind the last row.
 BuiltBatch build_batch(const StepPlan& plan, int64_t step, std::span<const TraceRequest> trace,
                        const std::function<int32_t(int64_t request)>& slot_of);
+
+/// The shape of a step that a captured graph can serve: rows of either kind up to the next power of
+/// two, at most `most_rows`. Undefined for a step that prefills.
+BatchShape graph_shape(const StepPlan& plan, int64_t most_rows, int64_t draft_length);
+
+/// The step in the fixed layout of `shape`, which holds it, without further padding.
+BuiltBatch build_shaped_batch(const StepPlan& plan, const BatchShape& shape,
+                              std::span<const TraceRequest> trace,
+                              const std::function<int32_t(int64_t request)>& slot_of);
 
 }  // namespace linestate::cli

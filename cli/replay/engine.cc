@@ -2,21 +2,26 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "cli/interrupt.h"
 #include "cli/replay/batch_builder.h"
+#include "cli/replay/device_copies.h"
 #include "cli/replay/drafts.h"
 #include "cli/replay/layer_buffers.h"
 #include "cli/replay/layer_stack.h"
 #include "cli/replay/output_sum.h"
 #include "cli/replay/prefix_store.h"
 #include "cli/replay/scheduler.h"
+#include "linestate/device_staging.h"
 #include "linestate/forward_batch.h"
 #include "linestate/state_pool.h"
+#include "linestate/trace_range.h"
 
 namespace linestate::cli {
 namespace {
@@ -74,7 +79,8 @@ class Run {
 
   static int64_t max_tokens(const ReplaySettings& settings, int64_t slots) {
     const int64_t a_row = std::max<int64_t>(verify_width(settings), 1);
-    return settings.options.prefill_budget + slots * a_row + kMostPaddingTokens;
+    const int64_t buckets = settings.graphs ? slots : 0;  // of decode rows, beside full verify rows
+    return settings.options.prefill_budget + slots * a_row + buckets + kMostPaddingTokens;
   }
   /// Tokens of a verify row; 0 without speculation.
   static int64_t verify_width(const ReplaySettings& settings) {
@@ -98,7 +104,7 @@ class Run {
     return options;
   }
 
-  Status prepare();
+  Status prepare(DeviceStream stream);
   Result<ReplayResult> run();
 
  private:
@@ -119,6 +125,11 @@ class Run {
   void report_memory();
   void generate(const BuiltBatch& batch, int64_t layer);
   Status retire(const std::vector<int64_t>& requests);
+  Status fold(int32_t slot);
+  /// `call` queues work of one layer: as it is, or for a batch with a shape captured the first time
+  /// that its shape comes and replayed ever after.
+  Status replay_or_run(const BuiltBatch& batch, int64_t layer, bool commit,
+                       const std::function<Status()>& call);
 
   const ReplaySettings& settings_;
   int64_t slots_for_requests_ = 0;
@@ -132,7 +143,11 @@ class Run {
   std::optional<Shadow> shadow_;
   std::optional<PrefixStore> store_;
   OutputSum outputs_;
-  DeviceStatus device_status_;
+  DeviceStream stream_;
+  using GraphKey =
+      std::tuple<int64_t, int64_t, int64_t, bool>;  // decode, verify rows, layer, commit
+  std::map<GraphKey, DeviceGraph> graphs_;
+  DeviceStatusBlock device_status_;
   std::map<int64_t, int32_t> slots_;  // request -> slot
   size_t next_arrival_ = 0;
   std::vector<double> arrived_;  // per request: step or second
@@ -144,16 +159,24 @@ class Run {
 
 ForwardCapacity Run::capacity() const {
   ForwardCapacity capacity;
-  capacity.rows = slots_for_requests_ + kMostPaddingRows;
+  capacity.rows = (settings_.graphs ? 2 : 1) * slots_for_requests_ + kMostPaddingRows;
   capacity.verify_tokens = slots_for_requests_ * verify_width(settings_);
   capacity.snapshots = store_ ? slots_for_requests_ : 0;
   return capacity;
 }
 
-Status Run::prepare() {
+Status Run::prepare(DeviceStream stream) {
+  const Device device = settings_.device.device;
+  stream_ = std::move(stream);
+  LINESTATE_RETURN_IF_ERROR(buffers_.use_device(device));
+  Result<DeviceStatusBlock> status = DeviceStatusBlock::create(device);
+  if (!status.ok()) return status.status();
+  device_status_ = std::move(status).value();
   ExecContext context;
+  context.device = device;
+  context.stream = stream_.handle();
   context.num_threads = settings_.threads;
-  context.status = &device_status_;
+  context.status = device_status_.get();
   context.check_finite = settings_.options.verify > 0.0;
   Result<LayerRunner> runner = LayerRunner::create(
       stack_, settings_.options.kernel, max_tokens(settings_, slots_for_requests_), pool_, context,
@@ -165,12 +188,13 @@ Status Run::prepare() {
     if (!store.ok()) return store.status();
     store_.emplace(std::move(store).value());
   }
-  Result<ForwardMetadata> metadata = ForwardMetadata::create(capacity());
+  Result<ForwardMetadata> metadata = ForwardMetadata::create(capacity(), device);
   if (!metadata.ok()) return metadata.status();
   metadata_.emplace(std::move(metadata).value());
   if (settings_.options.verify > 0.0) {
-    Result<Shadow> shadow = Shadow::create(stack_, pool_, settings_.trace,
-                                           shadow_options(settings_, slots_for_requests_));
+    ShadowOptions shadow_options = Run::shadow_options(settings_, slots_for_requests_);
+    shadow_options.stream = stream_.handle();
+    Result<Shadow> shadow = Shadow::create(stack_, pool_, settings_.trace, shadow_options);
     if (!shadow.ok()) return shadow.status();
     shadow_.emplace(std::move(shadow).value());
   }
@@ -210,6 +234,7 @@ void Run::generate(const BuiltBatch& batch, int64_t layer) {
 Status Run::prepare_batch(const BuiltBatch& batch, ForwardBatch& forward, StepSample& sample) {
   forward.rows = batch.rows;
   forward.token_capacity = batch.token_capacity;
+  forward.shape = batch.shape;
   if (settings_.speculation.kind == Speculation::kTree) forward.parent = batch.parent;
   if (store_) LINESTATE_RETURN_IF_ERROR(store_->add_work(batch, forward));
   const Timed timed(sample.backend_s);
@@ -218,13 +243,33 @@ Status Run::prepare_batch(const BuiltBatch& batch, ForwardBatch& forward, StepSa
   return {};
 }
 
+Status Run::replay_or_run(const BuiltBatch& batch, int64_t layer, bool commit,
+                          const std::function<Status()>& call) {
+  if (!batch.shape.defined()) return call();
+  const GraphKey key{batch.shape.decode.rows, batch.shape.verify.rows, layer, commit};
+  auto found = graphs_.find(key);
+  if (found == graphs_.end()) {
+    const Device device = settings_.device.device;
+    LINESTATE_RETURN_IF_ERROR(DeviceGraph::begin_capture(device, stream_.handle()));
+    const Status queued = call();
+    Result<DeviceGraph> graph = DeviceGraph::end_capture(device, stream_.handle());
+    LINESTATE_RETURN_IF_ERROR(queued);
+    if (!graph.ok()) return graph.status();
+    found = graphs_.emplace(key, std::move(graph).value()).first;
+  }
+  ++result_.graph_launches;
+  return found->second.launch(stream_.handle());
+}
+
 Status Run::commit(const BuiltBatch& batch, StepSample& sample) {
   if (batch.accepted.empty()) return {};
   const Timed timed(sample.backend_s);
+  LINESTATE_RETURN_IF_ERROR(runner_->accept(*metadata_, batch.accepted));
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
-    LINESTATE_RETURN_IF_ERROR(runner_->commit(layer, *metadata_, pool_, batch.accepted));
+    LINESTATE_RETURN_IF_ERROR(replay_or_run(
+        batch, layer, true, [&] { return runner_->commit(layer, *metadata_, pool_); }));
   }
-  return {};
+  return synchronize(settings_.device.device, stream_.handle());
 }
 
 Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
@@ -234,6 +279,7 @@ Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
     const Timed timed(result_.verify_s);
     LINESTATE_RETURN_IF_ERROR(shadow_->begin_step(batch, forward));
   }
+  const TraceRange range("step");
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
     if (interrupted()) return cancelled();
     generate(batch, layer);
@@ -243,7 +289,11 @@ Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
     }
     {
       const Timed timed(sample.backend_s);
-      LINESTATE_RETURN_IF_ERROR(runner_->forward(layer, *metadata_, pool_, buffers_));
+      LINESTATE_RETURN_IF_ERROR(buffers_.upload(stream_.handle()));
+      LINESTATE_RETURN_IF_ERROR(replay_or_run(batch, layer, false, [&] {
+        return runner_->forward(layer, *metadata_, pool_, buffers_);
+      }));
+      LINESTATE_RETURN_IF_ERROR(buffers_.download(stream_.handle()));
     }
     if (shadow_) {
       const Timed timed(result_.verify_s);
@@ -260,13 +310,22 @@ Status Run::run_layers(const BuiltBatch& batch, StepSample& sample) {
   return {};
 }
 
+// A slot's pending records into its state, so that it may be looked at.
+Status Run::fold(int32_t slot) {
+  if (!pool_.has_replay()) return {};
+  DeviceCopies copies(settings_.device.device);
+  const Result<ConstTensorView> ids = copies.put(ConstTensorView(&slot, DType::kI32, {1}));
+  if (!ids.ok()) return ids.status();
+  LINESTATE_RETURN_IF_ERROR(pool_.fold(*ids, runner_->context()));
+  return synchronize(settings_.device.device, stream_.handle());
+}
+
 Status Run::retire(const std::vector<int64_t>& requests) {
   for (const int64_t request : requests) {
     const int32_t slot = slots_[request];
     if (shadow_) {
       const Timed timed(result_.verify_s);
-      LINESTATE_RETURN_IF_ERROR(
-          pool_.fold(ConstTensorView(&slot, DType::kI32, {1}), runner_->context()));
+      LINESTATE_RETURN_IF_ERROR(fold(slot));
       LINESTATE_RETURN_IF_ERROR(shadow_->finish(request, slot));
     }
     // Every kernel of the step has returned: nothing to wait for.
@@ -319,8 +378,13 @@ Status Run::step() {
     slots_[request] = *slot;
     result_.queue[static_cast<size_t>(request)] = now - arrived_[static_cast<size_t>(request)];
   }
-  const BuiltBatch batch =
-      build_batch(plan, step_, settings_.trace, [&](int64_t request) { return slots_[request]; });
+  const auto slot_of = [&](int64_t request) { return slots_[request]; };
+  const BatchShape shape = settings_.graphs
+                               ? graph_shape(plan, slots_for_requests_, verify_width(settings_))
+                               : BatchShape{};
+  const BuiltBatch batch = shape.defined()
+                               ? build_shaped_batch(plan, shape, settings_.trace, slot_of)
+                               : build_batch(plan, step_, settings_.trace, slot_of);
   StepSample sample;
   sample.running = scheduler_.running();
   count(plan, sample);
@@ -355,12 +419,15 @@ Result<ReplayResult> Run::run() {
   }
   report_memory();
   if (store_) result_.cache = store_->stats();
+  result_.graphs = static_cast<int64_t>(graphs_.size());
   result_.outputs_sum = outputs_.value();
   for (int64_t layer = 0; layer < stack_.num_layers(); ++layer) {
     if (!stack_.with_norm(layer)) ++result_.layers_without_norm;
   }
   if (shadow_) result_.verify = shadow_->summary();
-  result_.device_status = device_status_.describe();
+  DeviceStatus status;
+  LINESTATE_RETURN_IF_ERROR(device_status_.read(status, stream_.handle()));
+  result_.device_status = status.describe();
   return std::move(result_);
 }
 
@@ -390,10 +457,12 @@ Result<ReplayResult> run_replay(const ReplaySettings& settings, ProgressStyle st
   Result<LayerStack> stack = make_layer_stack(settings.model, settings.stack);
   if (!stack.ok()) return stack.status();
   spec.replay.slopes = stack->slopes();
-  Result<StatePool> pool = StatePool::create(spec, *slots + *cache_slots);
+  Result<StatePool> pool = StatePool::create(spec, *slots + *cache_slots, settings.device.device);
   if (!pool.ok()) return pool.status();
   Run run(settings, std::move(stack).value(), std::move(pool).value(), *slots, style);
-  LINESTATE_RETURN_IF_ERROR(run.prepare());
+  Result<DeviceStream> stream = DeviceStream::create(settings.device.device);
+  if (!stream.ok()) return stream.status();
+  LINESTATE_RETURN_IF_ERROR(run.prepare(std::move(stream).value()));
   return run.run();
 }
 

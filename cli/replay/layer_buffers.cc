@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace linestate::cli {
 namespace {
@@ -65,11 +66,52 @@ int64_t LayerBuffers::bytes(const ModelConfig& model, int64_t max_tokens, DType 
   return total;
 }
 
+Status LayerBuffers::use_device(Device device) {
+  device_ = device;
+  if (device.type == DeviceType::kCpu) return {};
+  for (int i = 0; i <= kInputs; ++i) {
+    testing::HostTensor& host = i < kInputs ? inputs_[i] : out_;
+    Result<PinnedMemory> pinned = PinnedMemory::allocate(device, host.bytes());
+    if (!pinned.ok()) return pinned.status();
+    Result<DeviceMemory> memory = DeviceMemory::allocate(device, host.bytes());
+    if (!memory.ok()) return memory.status();
+    staging_[i] = std::move(pinned).value();
+    memory_[i] = std::move(memory).value();
+  }
+  return {};
+}
+
+Status LayerBuffers::upload(void* stream) {
+  if (device_.type == DeviceType::kCpu) return {};
+  for (int i = 0; i <= kInputs; ++i) {
+    const TensorView& view = i < kInputs ? views_[i] : out_view_;
+    LINESTATE_RETURN_IF_ERROR(copy_bytes_async({memory_[i].data(), device_}, {view.data, {}},
+                                               view.num_elements() * dtype_bytes(view.dtype),
+                                               stream));
+  }
+  return {};
+}
+
+Status LayerBuffers::download(void* stream) {
+  if (device_.type == DeviceType::kCpu) return {};
+  return copy_bytes({out_view_.data, {}}, {memory_[kInputs].data(), device_},
+                    out_view_.num_elements() * dtype_bytes(out_view_.dtype), stream);
+}
+
+TensorView LayerBuffers::placed(const TensorView& view, int i) const {
+  if (device_.type == DeviceType::kCpu) return view;
+  TensorView moved = view;
+  moved.data = memory_[i].data();
+  moved.device = device_;
+  return moved;
+}
+
 void LayerBuffers::shape_for(const LayerSpec& layer, int64_t tokens) {
   const HeadShape& heads = layer.heads;
   const int64_t hv = heads.num_value_heads;
   auto input = [&](int i, std::initializer_list<int64_t> shape) {
-    views_[i] = TensorView(inputs_[i].data(), inputs_[i].dtype(), shape);
+    void* data = device_.type == DeviceType::kCpu ? inputs_[i].data() : staging_[i].data();
+    views_[i] = TensorView(data, inputs_[i].dtype(), shape);
   };
   if (layer.kind == LayerKind::kKda) {
     input(0, {tokens, layer.conv_channels()});
@@ -79,7 +121,8 @@ void LayerBuffers::shape_for(const LayerSpec& layer, int64_t tokens) {
   } else {
     for (int i = 0; i < kInputs; ++i) input(i, {tokens, hv, heads.v_dim});
   }
-  out_view_ = TensorView(out_.data(), out_.dtype(), {tokens, hv, heads.v_dim});
+  void* data = device_.type == DeviceType::kCpu ? out_.data() : staging_[kInputs].data();
+  out_view_ = TensorView(data, out_.dtype(), {tokens, hv, heads.v_dim});
 }
 
 void LayerBuffers::fill(const LayerActivations& activations, int64_t first,
@@ -98,21 +141,21 @@ void LayerBuffers::poison_output() { fill_nan_bytes(out_view_, 0, out_view_.shap
 
 KdaLayerIo LayerBuffers::kda_io(bool with_norm) const {
   KdaLayerIo io;
-  io.qkv = views_[0];
-  io.gate = views_[1];
-  io.beta = views_[2];
-  if (with_norm) io.z = views_[3];
-  io.out = out_view_;
+  io.qkv = placed(views_[0], 0);
+  io.gate = placed(views_[1], 1);
+  io.beta = placed(views_[2], 2);
+  if (with_norm) io.z = placed(views_[3], 3);
+  io.out = placed(out_view_, kInputs);
   return io;
 }
 
 LightningLayerIo LayerBuffers::lightning_io(bool with_norm) const {
   LightningLayerIo io;
-  io.q = views_[0];
-  io.k = views_[1];
-  io.v = views_[2];
-  if (with_norm) io.gate = views_[3];
-  io.out = out_view_;
+  io.q = placed(views_[0], 0);
+  io.k = placed(views_[1], 1);
+  io.v = placed(views_[2], 2);
+  if (with_norm) io.gate = placed(views_[3], 3);
+  io.out = placed(out_view_, kInputs);
   return io;
 }
 

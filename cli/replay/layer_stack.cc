@@ -70,12 +70,19 @@ Result<LayerRunner> LayerRunner::create(const LayerStack& stack, const std::stri
                                         DType io_dtype) {
   LayerRunner runner;
   if (max_verify_tokens > 0) {
-    Result<VerifyRecords> records = VerifyRecords::create(stack.model, io_dtype, max_verify_tokens);
+    Result<VerifyRecords> records =
+        VerifyRecords::create(stack.model, io_dtype, max_verify_tokens, context.device);
     if (!records.ok()) return records.status();
     runner.records_ = std::move(records).value();
+    Result<DeviceMemory> accepted = DeviceMemory::allocate(
+        context.device, max_verify_tokens * static_cast<int64_t>(sizeof(int32_t)));
+    if (!accepted.ok()) return accepted.status();
+    runner.accepted_ = std::move(accepted).value();
   }
   runner.stack_ = &stack;
   runner.context_ = context;
+  runner.copies_ = DeviceCopies(context.device);
+  LINESTATE_RETURN_IF_ERROR(runner.put_weights());
   KernelOptions options;
   options.base = kernel;
   int64_t bytes = 0;
@@ -95,9 +102,31 @@ Result<LayerRunner> LayerRunner::create(const LayerStack& stack, const std::stri
     bytes = std::max(bytes, *need);
     runner.lightning_ = std::move(backend).value();
   }
-  runner.workspace_ = testing::HostTensor(DType::kU8, {std::max<int64_t>(bytes, 1)});
+  Result<DeviceMemory> workspace = DeviceMemory::allocate(context.device, bytes);
+  if (!workspace.ok()) return workspace.status();
+  runner.workspace_ = std::move(workspace).value();
   runner.context_.workspace = {runner.workspace_.data(), bytes};
   return runner;
+}
+
+Status LayerRunner::put_weights() {
+  const auto put = [this](ConstTensorView& view) -> Status {
+    Result<ConstTensorView> made = copies_.put(view);
+    if (!made.ok()) return made.status();
+    view = *made;
+    return {};
+  };
+  for (int64_t i = 0; i < stack_->num_layers(); ++i) {
+    Weights weights{kda_weights(*stack_, i), lightning_weights(*stack_, i)};
+    KdaLayerWeights& kda = weights.kda;
+    LightningLayerWeights& lightning = weights.lightning;
+    for (ConstTensorView* view : {&kda.conv_weight, &kda.A_log, &kda.dt_bias, &kda.norm_weight,
+                                  &lightning.slopes, &lightning.norm_weight}) {
+      LINESTATE_RETURN_IF_ERROR(put(*view));
+    }
+    weights_.push_back(weights);
+  }
+  return {};
 }
 
 Status LayerRunner::forward(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
@@ -109,23 +138,35 @@ Status LayerRunner::forward(int64_t index, const ForwardMetadata& metadata, cons
       io.record = records_->kda(index);
       io.record_x = records_->kda_x(index);
     }
-    return kda_->forward(index, kda_weights(*stack_, index), metadata, pool, io, context_);
+    return kda_->forward(index, weights_[static_cast<size_t>(index)].kda, metadata, pool, io,
+                         context_);
   }
   LightningLayerIo io = buffers.lightning_io(norm);
   if (records_) io.record = records_->lightning(index);
-  return lightning_->forward(index, lightning_weights(*stack_, index), metadata, pool, io,
-                             context_);
+  return lightning_->forward(index, weights_[static_cast<size_t>(index)].lightning, metadata, pool,
+                             io, context_);
 }
 
-Status LayerRunner::commit(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
-                           std::span<const int32_t> accepted) {
-  const ConstTensorView nodes(accepted.data(), DType::kI32,
-                              {static_cast<int64_t>(accepted.size())});
+Status LayerRunner::accept(const ForwardMetadata& metadata, std::span<const int32_t> accepted) {
+  const Segment* segment = metadata.find_segment(RowKind::kVerify);
+  std::vector<int32_t> nodes(accepted.begin(), accepted.end());
+  nodes.resize(static_cast<size_t>(segment->row_end - segment->row_begin), -1);
+  return copy_bytes({accepted_.data(), context_.device}, {nodes.data(), {}},
+                    static_cast<int64_t>(nodes.size() * sizeof(int32_t)), context_.stream);
+}
+
+Status LayerRunner::commit(int64_t index, const ForwardMetadata& metadata, const StatePool& pool) {
+  const Segment* segment = metadata.find_segment(RowKind::kVerify);
+  if (segment == nullptr) {
+    return Status(StatusCode::kFailedPrecondition, "commit: expected a batch with verify rows");
+  }
+  const ConstTensorView nodes(accepted_.data(), DType::kI32,
+                              {segment->row_end - segment->row_begin}, context_.device);
   if (stack_->layer(index).kind == LayerKind::kKda) {
     return kda_->commit(index, metadata, pool,
                         {records_->kda(index), records_->kda_x(index), nodes}, context_);
   }
-  return lightning_->commit(index, lightning_weights(*stack_, index), metadata, pool,
+  return lightning_->commit(index, weights_[static_cast<size_t>(index)].lightning, metadata, pool,
                             {records_->lightning(index), nodes}, context_);
 }
 
@@ -133,10 +174,10 @@ std::vector<KernelChoice> LayerRunner::explain(int64_t index, const ForwardMetad
                                                const StatePool& pool, const LayerBuffers& buffers) {
   const bool norm = stack_->with_norm(index);
   if (stack_->layer(index).kind == LayerKind::kKda) {
-    return kda_->explain(index, kda_weights(*stack_, index), metadata, pool, buffers.kda_io(norm),
-                         context_);
+    return kda_->explain(index, weights_[static_cast<size_t>(index)].kda, metadata, pool,
+                         buffers.kda_io(norm), context_);
   }
-  return lightning_->explain(index, lightning_weights(*stack_, index), metadata, pool,
+  return lightning_->explain(index, weights_[static_cast<size_t>(index)].lightning, metadata, pool,
                              buffers.lightning_io(norm), context_);
 }
 

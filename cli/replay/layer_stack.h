@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/replay/device_copies.h"
 #include "cli/replay/layer_buffers.h"
 #include "cli/replay/profile.h"
 #include "linestate/backend.h"
@@ -46,6 +47,7 @@ Result<LayerStack> make_layer_stack(const ModelConfig& model, const StackOptions
 class LayerRunner {
  public:
   /// `stack` must outlive the runner. `kernel` names the row of every operator ("auto", "ref").
+  /// Weights, records and workspace lie on the context's device, as `pool` must.
   /// `max_verify_tokens` is room for the tokens of a batch's verify rows, with tensors in io_dtype.
   /// Errors: as the backends' create and workspace_bytes, and VerifyRecords::create.
   static Result<LayerRunner> create(const LayerStack& stack, const std::string& kernel,
@@ -56,9 +58,11 @@ class LayerRunner {
   /// Layer `index` over a prepared batch; `buffers` hold its inputs.
   Status forward(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
                  const LayerBuffers& buffers);
-  /// Commits layer `index` of the batch that forward() ran; `accepted` by verify row.
-  Status commit(int64_t index, const ForwardMetadata& metadata, const StatePool& pool,
-                std::span<const int32_t> accepted);
+  /// Puts the accepted nodes of the batch that forward() ran, by verify row, where every commit()
+  /// reads them; rows beyond them get -1. REQUIRES: the metadata still holds that batch.
+  Status accept(const ForwardMetadata& metadata, std::span<const int32_t> accepted);
+  /// Commits layer `index` of that batch.
+  Status commit(int64_t index, const ForwardMetadata& metadata, const StatePool& pool);
   std::vector<KernelChoice> explain(int64_t index, const ForwardMetadata& metadata,
                                     const StatePool& pool, const LayerBuffers& buffers);
   const ExecContext& context() const { return context_; }
@@ -70,7 +74,16 @@ class LayerRunner {
   std::optional<KdaBackend> kda_;
   std::optional<LightningBackend> lightning_;
   std::optional<VerifyRecords> records_;
-  testing::HostTensor workspace_;
+  struct Weights {
+    KdaLayerWeights kda;
+    LightningLayerWeights lightning;
+  };
+  Status put_weights();
+
+  DeviceCopies copies_;
+  std::vector<Weights> weights_;  // by layer, on the context's device
+  DeviceMemory workspace_;
+  DeviceMemory accepted_;  // nodes of a batch, where commits read them
   ExecContext context_;
 };
 

@@ -50,6 +50,8 @@ struct ReplayResult {
   int64_t layers_without_norm = 0;  // norms that span ranks
   VerifySummary verify;
   std::string device_status;  // empty when clean
+  int64_t graphs = 0;         // captured: one a layer, shape and part of a step
+  int64_t graph_launches = 0;
 };
 
 /// Value below which `fraction` of the weight lies (nearest rank); 0 without values.

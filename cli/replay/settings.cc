@@ -120,16 +120,21 @@ Result<ModelConfig> resolve_model(const std::string& name, int64_t layers) {
   return limit_layers(*model, layers);
 }
 
-Status check_device(const std::string& device) {
-  if (device == "cpu") return {};
-  return bad_option("--device", "cpu, the only device of this version", device);
-}
-
 Result<ReplaySettings> resolve_settings(const ReplayOptions& options) {
   LINESTATE_RETURN_IF_ERROR(check_numbers(options));
-  LINESTATE_RETURN_IF_ERROR(check_device(options.device));
+  LINESTATE_RETURN_IF_ERROR(check_kernel_name(options.kernel));
+  Result<DeviceChoice> device = choose_device(options.device, options.kernel);
+  if (!device.ok()) return device.status();
   ReplaySettings settings;
   settings.options = options;
+  settings.device = std::move(device).value();
+  if (options.graphs != "on" && options.graphs != "off") {
+    return bad_option("--graphs", "on or off", options.graphs);
+  }
+  settings.graphs = options.graphs == "on";
+  if (settings.graphs && settings.device.device.type != DeviceType::kCuda) {
+    return bad_option("--graphs", "off, for there are none on " + settings.device.text, "on");
+  }
   Result<DType> state = parse_dtype("--state-dtype", options.state_dtype);
   if (!state.ok()) return state.status();
   Result<DType> io = parse_dtype("--io-dtype", options.io_dtype);
@@ -138,7 +143,6 @@ Result<ReplaySettings> resolve_settings(const ReplayOptions& options) {
   if (!profile.ok()) return profile.status();
   Result<ModelConfig> model = resolve_model(options.model, options.layers);
   if (!model.ok()) return model.status();
-  LINESTATE_RETURN_IF_ERROR(check_kernel_name(options.kernel));
   LINESTATE_RETURN_IF_ERROR(resolve_features(options, settings));
   settings.state_dtype = *state;
   settings.io_dtype = *io;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/device_choice.h"
 #include "cli/replay/drafts.h"
 #include "cli/replay/layer_stack.h"
 #include "cli/replay/trace.h"
@@ -19,7 +20,8 @@ struct ReplayOptions {
   std::string trace;
   std::string model = "tiny";
   int64_t layers = 0;  // 0 = all linear layers
-  std::string device = "cpu";
+  std::string device = "auto";
+  std::string graphs = "off";
   int64_t limit = 0;  // 0 = the whole trace
   int64_t tp_size = 1;
   int64_t tp_rank = 0;
@@ -50,6 +52,8 @@ struct ReplayOptions {
 
 struct ReplaySettings {
   ReplayOptions options;
+  DeviceChoice device;
+  bool graphs = false;
   ModelConfig model;  // whole model, first `layers` linear layers
   StackOptions stack;
   DType state_dtype = DType::kF32;
@@ -67,9 +71,6 @@ Result<DType> parse_dtype(std::string_view option, std::string_view name);
 Status check_kernel_name(const std::string& name);
 /// The preset, cut to `layers`. Errors: kNotFound listing the presets, kInvalidArgument.
 Result<ModelConfig> resolve_model(const std::string& name, int64_t layers);
-/// Only "cpu" in this version.
-Status check_device(const std::string& device);
-
 /// Checks every option, then reads the trace. Errors name the option, what was expected, what came.
 Result<ReplaySettings> resolve_settings(const ReplayOptions& options);
 

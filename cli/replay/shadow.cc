@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/interrupt.h"
+#include "cli/replay/device_copies.h"
 #include "cli/replay/error_sums.h"
 #include "testing/fill.h"
 
@@ -19,6 +20,12 @@ constexpr double kRoundingFactor = 1.05;
 constexpr double kF32Limit = 5e-5;
 constexpr double kHalfStateLimit = 1e-3;
 constexpr size_t kMostBrokenLines = 8;
+
+// Undefined when the device cannot be read; verification then fails and says so.
+ConstTensorView look(HostLook& host, const ConstTensorView& view, void* stream) {
+  const Result<ConstTensorView> seen = host.at(view, stream);
+  return seen.ok() ? *seen : ConstTensorView();
+}
 
 // Slot `slot` of a pool plane without its first dimension.
 TensorView slot_view(const TensorView& plane, int32_t slot) { return plane.select(0, slot); }
@@ -111,6 +118,8 @@ struct Shadow::Impl {
   LayerBuffers buffers;
   std::vector<int64_t> head_begin;  // global number of a layer's first value head
   VerifySummary summary;
+  HostLook host;  // at the run's pool
+  void* stream = nullptr;
 
   // The step being verified.
   struct SampledRow {
@@ -130,7 +139,8 @@ struct Shadow::Impl {
         pool(pool_in),
         trace(trace_in),
         options(options_in),
-        buffers(stack_in.model, options_in.max_tokens, options_in.io_dtype, DType::kF32) {}
+        buffers(stack_in.model, options_in.max_tokens, options_in.io_dtype, DType::kF32),
+        stream(options_in.stream) {}
 
   Status setup();
   Status admit(const BatchRow& row, const ForwardBatch& forward);
@@ -279,8 +289,9 @@ void Shadow::Impl::compare_state(Lane& lane, int64_t request, int64_t layer, int
                                  int32_t lane_slot) {
   ErrorSums& sums = lane.requests[request].state[static_cast<size_t>(layer)];
   sums = ErrorSums(stack.layer(layer).heads.num_value_heads);
-  add_state_errors(slot_view(pool.recurrent(layer), pool_slot),
-                   slot_view(lane.pool.recurrent(layer), lane_slot), sums);
+  const ConstTensorView actual = look(host, slot_view(pool.recurrent(layer), pool_slot), stream);
+  if (!actual.defined()) return add_broken("state of a slot cannot be read from the device");
+  add_state_errors(actual, slot_view(lane.pool.recurrent(layer), lane_slot), sums);
   judge_state(lane, request, layer);
 }
 
@@ -327,9 +338,12 @@ void Shadow::Impl::compare_windows(Lane& lane, int64_t request, int32_t pool_slo
                                    int32_t lane_slot) {
   for (int64_t layer = 0; layer < stack.num_layers(); ++layer) {
     if (!pool.conv_window(layer).defined()) continue;
-    const TensorView actual = slot_view(pool.conv_window(layer), pool_slot);
+    const ConstTensorView actual =
+        look(host, slot_view(pool.conv_window(layer), pool_slot), stream);
     const TensorView expected = slot_view(lane.pool.conv_window(layer), lane_slot);
-    if (std::memcmp(actual.data, expected.data, view_bytes(actual)) == 0) continue;
+    if (actual.defined() && std::memcmp(actual.data, expected.data, view_bytes(expected)) == 0) {
+      continue;
+    }
     add_broken("request " + std::to_string(request) + ", layer " +
                std::to_string(stack.layer(layer).layer_id) + ": convolution window differs");
   }
@@ -415,9 +429,14 @@ void Shadow::before_layer(int64_t index) {
   for (Lane& lane : impl_->lanes) {
     if (!lane.reload) continue;
     for (const Impl::SampledRow& row : impl_->rows) {
-      const TensorView from = slot_view(impl_->pool.recurrent(index), row.row.row.slot);
+      const ConstTensorView from = look(
+          impl_->host, slot_view(impl_->pool.recurrent(index), row.row.row.slot), impl_->stream);
       const TensorView to = slot_view(lane.pool.recurrent(index), row.slot);
-      std::memcpy(to.data, from.data, view_bytes(from));
+      if (from.defined()) {
+        std::memcpy(to.data, from.data, view_bytes(to));
+      } else {
+        impl_->add_broken("state of a slot cannot be read from the device");
+      }
     }
   }
 }

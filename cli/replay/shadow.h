@@ -72,6 +72,7 @@ struct ShadowOptions {
   TpShard shard;
   uint64_t seed = 0;
   int threads = 1;
+  void* stream = nullptr;  // that the run's pool is worked on
 };
 
 /// Whether `request` is verified.

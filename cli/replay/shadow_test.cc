@@ -95,8 +95,11 @@ VerifySummary run(DType state_dtype, Damage damage, double fraction = 1.0,
     if (damage == Damage::kCommit && !accepted.empty()) {
       accepted[0] = accepted[0] > 0 ? accepted[0] - 1 : 1;
     }
+    if (!accepted.empty()) {
+      EXPECT_TRUE(runner->accept(*metadata, accepted).ok());
+    }
     for (int64_t layer = 0; !accepted.empty() && layer < stack->num_layers(); ++layer) {
-      EXPECT_TRUE(runner->commit(layer, *metadata, *pool, accepted).ok());
+      EXPECT_TRUE(runner->commit(layer, *metadata, *pool).ok());
     }
     shadow->end_step();
     for (const int64_t request : scheduler.complete(plan)) {

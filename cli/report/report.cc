@@ -50,6 +50,11 @@ void add_run(const ReplaySettings& settings, const ReplayResult& result, Table& 
                          " linear layers" + shard_text(settings.stack.shard));
   table.row("profile, kernel", options.profile + ", " + options.kernel);
   table.row("dtypes", "state " + options.state_dtype + ", io " + options.io_dtype);
+  table.row("device", settings.device.text);
+  if (settings.graphs) {
+    table.row("  graphs", count_text(result.graphs) + " captured, launched " +
+                              count_text(result.graph_launches) + " times");
+  }
   table.row("requests", count_text(result.requests));
   table.row("input tokens", count_text(result.input_tokens));
   table.row("output tokens", count_text(result.output_tokens));
@@ -161,7 +166,8 @@ Json options_json(const ReplaySettings& settings) {
   Json json = Json::object();
   json.set("trace", options.trace);
   json.set("limit", options.limit);
-  json.set("device", options.device);
+  json.set("device", settings.device.text);
+  json.set("graphs", settings.graphs);
   json.set("tp_size", options.tp_size);
   json.set("tp_rank", options.tp_rank);
   json.set("state_dtype", options.state_dtype);
@@ -297,6 +303,8 @@ std::string report_json(const ReplaySettings& settings, const ReplayResult& resu
   json.set("occupancy_max", numbers.occupancy_max);
   json.set("verification", settings.options.verify > 0.0 ? verification_json(result) : Json());
   json.set("device_status", result.device_status);
+  json.set("graphs_captured", result.graphs);
+  json.set("graph_launches", result.graph_launches);
   return testing::dump_json(json) + "\n";
 }
 

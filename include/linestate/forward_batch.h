@@ -2,6 +2,12 @@
 // host; ForwardMetadata checks it once, runs the deferred slot work, and owns the tensors that all
 // layers of the forward pass share. After prepare() nothing allocates, synchronises or reads
 // device data on the host.
+//
+// CUDA. prepare() fills page-locked staging and queues one copy to the device on the context's
+// stream, then the slot work. There are two stagings: only the third prepare() of an object may
+// wait, for the copy of the first. A captured graph contains forward() and commit(), never
+// prepare(). Before each replay prepare() is called with the batch that is to run, and with the
+// BatchShape that was captured: the tensors keep their addresses and sizes, their values are new.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +51,30 @@ struct SnapshotRequest {
   int32_t slot = kPadSlot;  // no row's slot; outside [0, P) = not wanted
 };
 
+/// Rows and tokens that one kind has in a BatchShape, and snapshot requests of its rows.
+struct SegmentShape {
+  int64_t rows = 0;
+  int64_t tokens = 0;  // decode: as many as rows
+  int64_t snapshots = 0;
+};
+
+/// A fixed layout for batches that replay one captured graph. Segments come in the order extend,
+/// decode, verify; each with rows > 0 is there with exactly these sizes, whatever the batch holds.
+/// The batch's rows of a kind take the first rows of its segment; the others are padding without
+/// tokens. A segment's tokens begin behind those of the segments before it, live or not, so the
+/// caller places token tensors by Segment::token_begin. Tokens behind a segment's last row get zero
+/// output. Drafts always have parents then when the metadata has room for shape.verify.tokens
+/// (chains are written out), so that one graph serves chains and trees.
+struct BatchShape {
+  SegmentShape extend;
+  SegmentShape decode;
+  SegmentShape verify;
+  bool defined() const { return extend.rows + decode.rows + verify.rows > 0; }
+  int64_t num_rows() const { return extend.rows + decode.rows + verify.rows; }
+  int64_t num_tokens() const { return extend.tokens + decode.rows + verify.tokens; }
+  int64_t num_snapshots() const { return extend.snapshots + decode.snapshots + verify.snapshots; }
+};
+
 struct ForwardBatch {
   std::span<const Row> rows;   // rows of one kind contiguous, kinds in any order; empty = idle
   int64_t token_capacity = 0;  // tokens of the caller's tensors, >= sum of rows' tokens; 0 = sum
@@ -58,7 +88,10 @@ struct ForwardBatch {
   /// given, every id of the batch, in `rows`, `pre` and `snapshots`, is virtual, and operators see
   /// slot_table[id] only. A row whose id lies outside the table, or whose entry lies outside
   /// [0, P), is padding; slot work on such an id is refused. Undefined: ids are pool slots.
-  ConstTensorView slot_table;
+  ConstTensorView slot_table;  // on the host
+  /// For graphs; without rows the batch has the segments that its rows make. Such a batch has no
+  /// pad rows, and its rows, tokens and snapshots of each kind fit the shape.
+  BatchShape shape;
 };
 
 /// Rows [row_begin, row_end) of one kind and their tokens [token_begin, token_end).
@@ -85,12 +118,15 @@ struct ForwardCapacity {
   int64_t rows = 0;           // >= 1
   int64_t verify_tokens = 0;  // tokens of verify rows in batches that pass `parent`
   int64_t snapshots = 0;      // snapshot requests
+  int64_t slot_work = 0;      // clears, and as many copies, of ForwardBatch::pre on a CUDA device;
+                              // 0 = as many as rows. The CPU takes any number.
 };
 
 class ForwardMetadata {
  public:
   /// Buffers for batches of up to this size. Two objects are independent: two batches may be
-  /// alive at once. Errors: kInvalidArgument, kResourceExhausted.
+  /// alive at once. Errors: kInvalidArgument, kResourceExhausted, kUnsupported (built without CUDA,
+  /// an external device), kDevice.
   static Result<ForwardMetadata> create(const ForwardCapacity& capacity, Device device = {});
   /// Rows only: drafts are chains, no snapshots.
   static Result<ForwardMetadata> create(int64_t max_rows, Device device = {});
@@ -104,22 +140,28 @@ class ForwardMetadata {
   /// error nothing has happened: pool and metadata are as before. Errors: kInvalidArgument naming
   /// the row and field (kinds not contiguous, a decode row without exactly one token, negative or
   /// too many tokens, num_valid > tokens, duplicate live slots after translation, bad parents, a
+  /// batch that its shape does not hold, pool, metadata and context on different devices, a
   /// snapshot position outside its row, deferred work without extend rows or on bad slots, a bad
-  /// slot table, more than the capacity); of pre.restore what unpack_slot reports, with its index;
-  /// kResourceExhausted.
+  /// slot table, more than the capacity, on a device pre.restore); of pre.restore what unpack_slot
+  /// reports, with its index; kResourceExhausted; kFailedPrecondition (the stream is being
+  /// captured); kDevice (the device's own failure; contents are undefined then).
   Status prepare(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
 
-  int64_t num_rows() const;        // rows of the batch, padding included
-  int64_t num_tokens() const;      // sum of the rows' tokens
+  Device device() const;
+  int64_t num_rows() const;        // rows of the batch, padding included; those of a shape
+  int64_t num_tokens() const;      // sum of the rows' tokens; those of a shape
   int64_t token_capacity() const;  // first dimension of the caller's token tensors
-  int64_t num_prefills() const;    // extend rows
-  int64_t num_decodes() const;     // decode rows
+  int64_t num_prefills() const;    // extend rows, without those that only a shape adds
+  int64_t num_decodes() const;     // decode rows, likewise
   int64_t num_prefill_tokens() const;
   bool idle() const { return num_rows() == 0; }
 
   /// Whether ForwardBatch::snapshots[i] was taken: of an extend or decode row true once forward()
-  /// ran, of a verify row what commit() reported. REQUIRES: i < the requests of the batch.
+  /// ran, of a verify row what commit() reported; on a CUDA device false until read_taken().
+  /// REQUIRES: i < the requests of the batch.
   bool snapshot_taken(size_t i) const;
+  /// Fetches what commit() reported; waits for the context's stream. No-op on the CPU.
+  Status read_taken(const ExecContext& context);
 
   /// The segment of a kind, or null.
   const Segment* find_segment(RowKind kind) const;

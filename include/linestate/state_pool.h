@@ -71,7 +71,8 @@ struct AdoptedLayer {
   TensorView conv_window;  // [P, channels, W-1], any strides; undefined without a window
 };
 
-/// Something that is done at some later point of a stream; the pool polls, it never blocks.
+/// Something that is done at some later point of a stream; the pool polls, it never blocks. For a
+/// cudaEvent_t: {DeviceEvent::passed, event} (device_staging.h).
 struct SlotEvent {
   bool (*done)(void* handle) = nullptr;  // null = already done
   void* handle = nullptr;
@@ -79,11 +80,15 @@ struct SlotEvent {
 
 class StatePool {
  public:
-  /// Memory of the library's own, not cleared (fresh rows need no clearing).
-  /// Errors: kInvalidArgument (spec, num_slots < 1), kResourceExhausted (bytes asked, named).
+  /// Memory of the library's own, not cleared (fresh rows need no clearing), on the CPU or a CUDA
+  /// device. create, adopt, release and rebind are the only calls that may wait for the device, and
+  /// whoever frees a pool that a stream still uses synchronises first.
+  /// Errors: kInvalidArgument (spec, num_slots < 1), kResourceExhausted (bytes asked, named),
+  /// kUnsupported (built without CUDA, an external device), kDevice.
   static Result<StatePool> create(const PoolSpec& spec, int64_t num_slots, Device device = {});
   /// The engine's memory: one AdoptedLayer per spec layer, all of the same P.
-  /// Errors: kInvalidArgument naming layer and tensor (shape, dtype, device, overlapping slots).
+  /// Errors: kInvalidArgument naming layer and tensor (shape, dtype, device, overlapping slots;
+  /// memory that the CUDA device it is said to be on does not know).
   static Result<StatePool> adopt(const PoolSpec& spec, std::span<const AdoptedLayer> layers);
 
   StatePool(StatePool&&) noexcept;
@@ -111,7 +116,8 @@ class StatePool {
   TensorView replay_cursor() const;
   /// Empties the rings of `slots` [n] i32 | i64 into the state, all layers; padding ids are
   /// skipped. ForwardMetadata::prepare does it where a batch needs it; call it before reading,
-  /// copying or transferring a slot by other means. No-op without rings.
+  /// copying or transferring a slot by other means. No-op without rings. `slots` lies on the pool's
+  /// device; the work is queued on the context's stream.
   Status fold(const ConstTensorView& slots, const ExecContext& context) const;
 
   /// Lowest-numbered slot that is free and whose event has passed.
@@ -136,7 +142,8 @@ class StatePool {
   Result<int64_t> snapshot_position(int32_t slot) const;
 
   /// Gives the memory back (created pools only) and makes every slot's content undefined.
-  /// Slots stay allocated. Errors: kFailedPrecondition when adopted or already released.
+  /// Slots stay allocated. No stream may still use them. Errors: kFailedPrecondition when adopted
+  /// or already released.
   Status release_memory();
   /// Allocates anew after release_memory. Errors as create.
   Status rebind_memory();

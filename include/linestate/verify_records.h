@@ -18,7 +18,8 @@ class VerifyRecords {
   /// Bytes that one draft token takes over all layers of a (sharded) model.
   static int64_t bytes_per_token(const ModelConfig& model, DType io_dtype);
 
-  /// Room for the verify tokens of one batch. Errors: kInvalidArgument, kResourceExhausted.
+  /// Room for the verify tokens of one batch, on the CPU or a CUDA device. Errors:
+  /// kInvalidArgument, kResourceExhausted, kUnsupported (built without CUDA), kDevice.
   static Result<VerifyRecords> create(const ModelConfig& model, DType io_dtype, int64_t max_tokens,
                                       Device device = {});
 

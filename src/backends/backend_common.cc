@@ -1,11 +1,7 @@
 #include "backends/backend_common.h"
 
-#include <cstring>
-
 #include "base/message.h"
-#include "base/row_access.h"
 #include "linestate/ops/state_ops.h"
-#include "ops/draft_tree/draft_path.h"
 #include "state/state_layout.h"
 
 namespace linestate {
@@ -70,47 +66,6 @@ ExecContext with_workspace_behind(const ExecContext& context, int64_t used) {
   return rest;
 }
 
-namespace {
-
-void zero_fill(const TensorView& view, int dim, int64_t offset) {
-  const int64_t bytes = dtype_bytes(view.dtype);
-  if (dim + 1 == view.rank && view.stride[dim] == 1) {
-    std::memset(static_cast<char*>(view.data) + offset * bytes, 0,
-                static_cast<size_t>(view.shape[dim] * bytes));
-    return;
-  }
-  for (int64_t i = 0; i < view.shape[dim]; ++i) {
-    const int64_t at = offset + i * view.stride[dim];
-    if (dim + 1 == view.rank) {
-      std::memset(static_cast<char*>(view.data) + at * bytes, 0, static_cast<size_t>(bytes));
-    } else {
-      zero_fill(view, dim + 1, at);
-    }
-  }
-}
-
-}  // namespace
-
-void zero_uncovered_tokens(const ForwardMetadata& metadata, const TensorView& out) {
-  for (const Segment& segment : metadata.segments()) {
-    if (segment.kind == RowKind::kPad) zero_fill(segment_tokens(out, segment), 0, 0);
-  }
-  zero_fill(out.slice(0, metadata.num_tokens(), metadata.token_capacity()), 0, 0);
-}
-
-void zero_unreal_tokens(const Segment& segment, int64_t num_slots, const TensorView& out) {
-  for (int64_t n = 0; n < segment.row_end - segment.row_begin; ++n) {
-    const RowInfo row = read_prefill_row(segment.rows, n, num_slots);
-    zero_fill(out.slice(0, row.token_begin + row.valid, row.token_begin + row.tokens), 0, 0);
-    if (segment.kind != RowKind::kVerify || !segment.parent.defined()) continue;
-    const DraftTree tree(segment.parent, row);
-    for (int64_t i = 0; i < tree.nodes(); ++i) {
-      const int64_t t = row.token_begin + i;
-      if (tree.inert(i)) zero_fill(out.slice(0, t, t + 1), 0, 0);
-    }
-  }
-}
-
 KernelChoice refused_choice(const char* backend, const Status& status) {
   KernelChoice choice;
   choice.op = backend;
@@ -131,14 +86,20 @@ Status copy_flushed_snapshots(const Segment& segment, const TensorView& state,
   return state_copy(copy, context);
 }
 
-RowTensors empty_rows() {
+RowTensors empty_rows(Device device) {
   static constexpr int64_t kZero[1] = {0};
   RowTensors rows;
-  rows.slot = ConstTensorView(kZero, DType::kI64, {0});
-  rows.query_start_loc = ConstTensorView(kZero, DType::kI64, {1});
-  rows.start = ConstTensorView(kZero, DType::kI64, {0});
-  rows.num_valid = ConstTensorView(kZero, DType::kI64, {0});
+  rows.slot = ConstTensorView(kZero, DType::kI64, {0}, device);
+  rows.query_start_loc = ConstTensorView(kZero, DType::kI64, {1}, device);
+  rows.start = ConstTensorView(kZero, DType::kI64, {0}, device);
+  rows.num_valid = ConstTensorView(kZero, DType::kI64, {0}, device);
   return rows;
+}
+
+Status check_metadata_device(const ForwardMetadata& metadata, const ExecContext& context) {
+  if (metadata.device() == context.device) return {};
+  return invalid_argument("metadata: expected one on ", device_name(context.device),
+                          ", the context's device, got ", device_name(metadata.device()));
 }
 
 }  // namespace linestate

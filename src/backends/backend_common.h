@@ -38,14 +38,6 @@ Status find_layer(const ModelConfig& model, LayerKind kind, const StatePool& poo
 /// `context` with the part of its workspace behind the first `used` bytes.
 ExecContext with_workspace_behind(const ExecContext& context, int64_t used);
 
-/// Zero output for the tokens no operator covers: pad rows and the capacity behind the rows.
-void zero_uncovered_tokens(const ForwardMetadata& metadata, const TensorView& out);
-
-/// Zero output for a segment's tokens that are not real: padding slots, tokens at and beyond
-/// num_valid, and inert nodes of draft trees. A norm cannot know them: it would make NaN of a zero
-/// and an unread gate.
-void zero_unreal_tokens(const Segment& segment, int64_t num_slots, const TensorView& out);
-
 /// For a norm in front of zero_unreal_tokens: the output is checked after it.
 inline ExecContext without_finite_check(ExecContext context) {
   context.check_finite = false;
@@ -70,7 +62,11 @@ KernelChoice refused_choice(const char* backend, const Status& status);
 Status copy_flushed_snapshots(const Segment& segment, const TensorView& state,
                               const ExecContext& context);
 
-/// Rows of an empty batch, for asking operators about scratch: valid, and without a single token.
-RowTensors empty_rows();
+/// Rows of an empty batch on `device`, for asking operators about scratch: valid, and without a
+/// single token. Their memory is the host's wherever they say they are: only shapes are looked at.
+RowTensors empty_rows(Device device);
+
+/// The batch was prepared where the call runs.
+Status check_metadata_device(const ForwardMetadata& metadata, const ExecContext& context);
 
 }  // namespace linestate

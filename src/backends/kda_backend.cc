@@ -3,8 +3,10 @@
 
 #include "backends/backend_common.h"
 #include "backends/kda_segment.h"
+#include "backends/token_fill.h"
 #include "base/check.h"
 #include "base/message.h"
+#include "linestate/trace_range.h"
 
 namespace linestate {
 namespace {
@@ -43,11 +45,12 @@ Result<ForwardPlan> plan_forward(const ModelConfig& model, int64_t pool_layer,
                                  const ExecContext& context) {
   const LayerSpec* layer = nullptr;
   LINESTATE_RETURN_IF_ERROR(find_layer(model, LayerKind::kKda, pool, pool_layer, &layer));
+  LINESTATE_RETURN_IF_ERROR(check_metadata_device(metadata, context));
   const int64_t tokens = metadata.token_capacity();
   LINESTATE_RETURN_IF_ERROR(check_io(*layer, weights, io, tokens, context));
   ForwardPlan plan;
   plan.buffers = take_kda_buffers(*layer, io.qkv.dtype, tokens, weights.norm_weight.defined(),
-                                  context.workspace.data);
+                                  context.workspace.data, context.device);
   LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan.buffers.bytes));
   const KdaLayerCall call{*layer, weights, pool, pool_layer, io, plan.buffers};
   for (const Segment& segment : metadata.segments()) {
@@ -62,35 +65,36 @@ struct EmptyForward {
   KdaLayerWeights weights;
   KdaLayerIo io;
   KdaBuffers buffers;
+  Device device;
 
-  EmptyForward(const LayerSpec& layer, const StatePool& pool) {
+  EmptyForward(const LayerSpec& layer, const StatePool& pool) : device(pool.device()) {
     const HeadShape& heads = layer.heads;
     const int64_t channels = layer.conv_channels();
     const int64_t HV = heads.num_value_heads;
     zeros.resize(static_cast<size_t>(std::max(channels * layer.conv_width, HV * heads.k_dim)));
     float* data = zeros.data();
     const DType io_dtype = pool.spec().window_dtype;
-    weights.conv_weight = TensorView(data, DType::kF32, {channels, layer.conv_width});
-    weights.A_log = TensorView(data, DType::kF32, {HV});
-    weights.dt_bias = TensorView(data, DType::kF32, {HV, heads.k_dim});
-    io.qkv = TensorView(nullptr, io_dtype, {0, channels});
-    io.gate = TensorView(nullptr, io_dtype, {0, HV, heads.k_dim});
-    io.beta = TensorView(nullptr, io_dtype, {0, HV});
-    io.out = TensorView(nullptr, io_dtype, {0, HV, heads.v_dim});
-    io.record.u = TensorView(nullptr, DType::kF32, {0, HV, heads.v_dim});
-    io.record.k = TensorView(nullptr, io_dtype, {0, heads.num_heads, heads.k_dim});
-    io.record.k_inverse_norm = TensorView(nullptr, DType::kF32, {0, heads.num_heads});
-    io.record.alpha = TensorView(nullptr, DType::kF32, {0, HV, heads.k_dim});
-    io.record_x = TensorView(nullptr, io_dtype, {0, channels});
-    buffers.conv_out = TensorView(nullptr, io_dtype, {0, channels});
+    weights.conv_weight = TensorView(data, DType::kF32, {channels, layer.conv_width}, device);
+    weights.A_log = TensorView(data, DType::kF32, {HV}, device);
+    weights.dt_bias = TensorView(data, DType::kF32, {HV, heads.k_dim}, device);
+    io.qkv = TensorView(nullptr, io_dtype, {0, channels}, device);
+    io.gate = TensorView(nullptr, io_dtype, {0, HV, heads.k_dim}, device);
+    io.beta = TensorView(nullptr, io_dtype, {0, HV}, device);
+    io.out = TensorView(nullptr, io_dtype, {0, HV, heads.v_dim}, device);
+    io.record.u = TensorView(nullptr, DType::kF32, {0, HV, heads.v_dim}, device);
+    io.record.k = TensorView(nullptr, io_dtype, {0, heads.num_heads, heads.k_dim}, device);
+    io.record.k_inverse_norm = TensorView(nullptr, DType::kF32, {0, heads.num_heads}, device);
+    io.record.alpha = TensorView(nullptr, DType::kF32, {0, HV, heads.k_dim}, device);
+    io.record_x = TensorView(nullptr, io_dtype, {0, channels}, device);
+    buffers.conv_out = TensorView(nullptr, io_dtype, {0, channels}, device);
   }
 
   Segment segment(RowKind kind) const {
     Segment segment;
     segment.kind = kind;
-    segment.rows = empty_rows();
-    segment.replay_pending = TensorView(nullptr, DType::kI32, {0});
-    segment.replay_flush = TensorView(nullptr, DType::kU8, {0});
+    segment.rows = empty_rows(device);
+    segment.replay_pending = TensorView(nullptr, DType::kI32, {0}, device);
+    segment.replay_flush = TensorView(nullptr, DType::kU8, {0}, device);
     return segment;
   }
 };
@@ -148,13 +152,14 @@ Result<int64_t> KdaBackend::workspace_bytes(int64_t max_tokens, const StatePool&
                               kda_kernel_names(options_, kernel, kind), context);
       if (!scratch.ok()) return scratch.status();
       // f32 is the widest io dtype.
-      const KdaBuffers buffers = take_kda_buffers(*layer, DType::kF32, max_tokens, true, nullptr);
+      const KdaBuffers buffers =
+          take_kda_buffers(*layer, DType::kF32, max_tokens, true, nullptr, {});
       most = std::max(most, buffers.bytes + *scratch);
     }
     KdaCommitIo commit;
     commit.record = empty.io.record;
     commit.record_x = empty.io.record_x;
-    commit.accepted_node = empty_rows().slot;
+    commit.accepted_node = empty_rows(pool.device()).slot;
     const Result<int64_t> scratch = kda_commit_workspace_bytes(
         commit_params(*layer, empty.segment(RowKind::kVerify), pool, index, commit), context,
         pick_kernel(kernel, options_.verify, options_.base));
@@ -170,6 +175,7 @@ Status KdaBackend::forward(int64_t pool_layer, const KdaLayerWeights& weights,
                            const ForwardMetadata& metadata, const StatePool& pool,
                            const KdaLayerIo& io, const ExecContext& context,
                            std::string_view kernel) const try {
+  const TraceRange range("kda forward");
   const Result<ForwardPlan> plan =
       plan_forward(model_, pool_layer, weights, metadata, pool, io, context);
   if (!plan.ok()) return plan.status();
@@ -180,7 +186,7 @@ Status KdaBackend::forward(int64_t pool_layer, const KdaLayerWeights& weights,
     if (!scratch.ok()) return scratch.status();
     LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan->buffers.bytes + *scratch));
   }
-  zero_uncovered_tokens(metadata, io.out);
+  LINESTATE_RETURN_IF_ERROR(zero_uncovered_tokens(metadata, io.out, context));
   for (const KdaSegment& segment : plan->segments) {
     LINESTATE_RETURN_IF_ERROR(
         run_kda_segment(segment, kda_kernel_names(options_, kernel, segment.segment.kind), inner));
@@ -193,6 +199,7 @@ Status KdaBackend::forward(int64_t pool_layer, const KdaLayerWeights& weights,
 Status KdaBackend::commit(int64_t pool_layer, const ForwardMetadata& metadata,
                           const StatePool& pool, const KdaCommitIo& io, const ExecContext& context,
                           std::string_view kernel) const try {
+  const TraceRange range("kda commit");
   const LayerSpec* layer = nullptr;
   LINESTATE_RETURN_IF_ERROR(find_layer(model_, LayerKind::kKda, pool, pool_layer, &layer));
   const Segment* segment = metadata.find_segment(RowKind::kVerify);

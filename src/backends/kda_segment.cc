@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "backends/backend_common.h"
+#include "backends/token_fill.h"
 #include "base/check.h"
-#include "base/device_status.h"
-#include "base/run_copy.h"
 #include "ops/norm/gated_rms_norm/gated_rms_norm_kernels.h"
 
 namespace linestate {
@@ -17,16 +16,16 @@ KdaKernelNames kda_kernel_names(const KernelOptions& options, std::string_view c
 }
 
 KdaBuffers take_kda_buffers(const LayerSpec& layer, DType io_dtype, int64_t tokens, bool norm,
-                            void* memory) {
+                            void* memory, Device device) {
   Scratch scratch(memory);
   KdaBuffers buffers;
   const int64_t channels = layer.conv_channels();
   auto* conv = scratch.take<char>(tokens * channels * dtype_bytes(io_dtype));
-  buffers.conv_out = TensorView(conv, io_dtype, {tokens, channels});
+  buffers.conv_out = TensorView(conv, io_dtype, {tokens, channels}, device);
   if (norm) {
     float* out = scratch.take<float>(tokens * layer.out_channels());
-    buffers.attention_out =
-        TensorView(out, DType::kF32, {tokens, layer.heads.num_value_heads, layer.heads.v_dim});
+    buffers.attention_out = TensorView(
+        out, DType::kF32, {tokens, layer.heads.num_value_heads, layer.heads.v_dim}, device);
   }
   buffers.bytes = scratch.bytes();
   return buffers;
@@ -133,16 +132,6 @@ Result<int64_t> attention_scratch(const KdaSegment& plan, const KdaKernelNames& 
   }
 }
 
-// Keeps the convolution's inputs for commit.
-void record_inputs(const KdaSegment& plan) {
-  const ConstTensorView& x = plan.conv.x;
-  const TensorView& to = plan.record_x;
-  for (int64_t t = 0; t < x.shape[0]; ++t) {
-    copy_run({to.data, to.dtype, t * to.stride[0], to.stride[1]},
-             {x.data, x.dtype, t * x.stride[0], x.stride[1]}, x.shape[1]);
-  }
-}
-
 Status run_attention(const KdaSegment& plan, const KdaKernelNames& names,
                      const ExecContext& context) {
   switch (plan.segment.kind) {
@@ -152,7 +141,8 @@ Status run_attention(const KdaSegment& plan, const KdaKernelNames& names,
       LINESTATE_RETURN_IF_ERROR(kda_decode_replay(replay_params(plan), context, names.attention));
       return copy_flushed_snapshots(plan.segment, plan.kda.state, context);
     case RowKind::kVerify:
-      record_inputs(plan);
+      // Keeps the convolution's inputs for commit.
+      LINESTATE_RETURN_IF_ERROR(copy_tokens(plan.conv.x, plan.record_x, context));
       LINESTATE_RETURN_IF_ERROR(
           causal_conv1d_verify({plan.conv, plan.segment.parent}, context, names.conv));
       return kda_verify({plan.kda, plan.segment.parent, plan.record}, context, names.attention);
@@ -189,9 +179,9 @@ Status run_kda_segment(const KdaSegment& plan, const KdaKernelNames& names,
   if (!plan.norm) return {};
   LINESTATE_RETURN_IF_ERROR(
       gated_rms_norm(plan.gated_norm, without_finite_check(context), names.norm));
-  zero_unreal_tokens(plan.segment, plan.kda.state.shape[0], plan.gated_norm.out);
-  raise_if_not_finite(context, plan.gated_norm.out);
-  return {};
+  LINESTATE_RETURN_IF_ERROR(
+      zero_unreal_tokens(plan.segment, plan.kda.state.shape[0], plan.gated_norm.out, context));
+  return check_finite_output(context, plan.gated_norm.out);
 }
 
 void explain_kda_segment(const KdaSegment& plan, const KdaKernelNames& names,

@@ -36,9 +36,9 @@ struct KdaBuffers {
   TensorView attention_out;  // [T, HV, V] f32, read by the norm alone; undefined without a norm
   int64_t bytes = 0;
 };
-/// Null memory counts the bytes.
+/// `memory` is the device's; null counts the bytes.
 KdaBuffers take_kda_buffers(const LayerSpec& layer, DType io_dtype, int64_t tokens, bool norm,
-                            void* memory);
+                            void* memory, Device device);
 
 /// The first tokens of every tensor of a record.
 KdaRecord record_of(const KdaRecord& record, int64_t tokens);

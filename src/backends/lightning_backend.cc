@@ -2,10 +2,11 @@
 #include <algorithm>
 
 #include "backends/backend_common.h"
+#include "backends/token_fill.h"
 #include "base/check.h"
-#include "base/device_status.h"
 #include "base/message.h"
 #include "linestate/ops/norm.h"
+#include "linestate/trace_range.h"
 #include "ops/norm/group_rms_norm/group_rms_norm_kernels.h"
 
 namespace linestate {
@@ -32,12 +33,12 @@ Names names_for(const KernelOptions& options, std::string_view call, RowKind kin
 
 // [T, H, D] f32 between attention and norm; undefined without a norm.
 TensorView take_attention_out(const LayerSpec& layer, int64_t tokens, bool norm, void* memory,
-                              int64_t& bytes) {
+                              Device device, int64_t& bytes) {
   Scratch scratch(memory);
   TensorView out;
   if (norm) {
     float* data = scratch.take<float>(tokens * layer.out_channels());
-    out = TensorView(data, DType::kF32, {tokens, layer.heads.num_heads, layer.heads.v_dim});
+    out = TensorView(data, DType::kF32, {tokens, layer.heads.num_heads, layer.heads.v_dim}, device);
   }
   bytes = scratch.bytes();
   return out;
@@ -199,9 +200,9 @@ Status run_segment(const SegmentPlan& plan, const Names& names, const ExecContex
   if (!plan.norm) return {};
   LINESTATE_RETURN_IF_ERROR(
       group_rms_norm(plan.group_norm, without_finite_check(context), names.norm));
-  zero_unreal_tokens(plan.segment, plan.attention.state.shape[0], plan.group_norm.out);
-  raise_if_not_finite(context, plan.group_norm.out);
-  return {};
+  LINESTATE_RETURN_IF_ERROR(zero_unreal_tokens(plan.segment, plan.attention.state.shape[0],
+                                               plan.group_norm.out, context));
+  return check_finite_output(context, plan.group_norm.out);
 }
 
 struct ForwardPlan {
@@ -215,13 +216,14 @@ Result<ForwardPlan> plan_forward(const ModelConfig& model, int64_t pool_layer,
                                  const LightningLayerIo& io, const ExecContext& context) {
   const LayerSpec* layer = nullptr;
   LINESTATE_RETURN_IF_ERROR(find_layer(model, LayerKind::kLightning, pool, pool_layer, &layer));
+  LINESTATE_RETURN_IF_ERROR(check_metadata_device(metadata, context));
   const int64_t tokens = metadata.token_capacity();
   LINESTATE_RETURN_IF_ERROR(check_io(*layer, weights, io, tokens, context));
   const bool norm = weights.norm_weight.defined();
   if (norm) LINESTATE_RETURN_IF_ERROR(check_mergeable(io));
   ForwardPlan plan;
-  const TensorView attention_out =
-      take_attention_out(*layer, tokens, norm, context.workspace.data, plan.buffer_bytes);
+  const TensorView attention_out = take_attention_out(*layer, tokens, norm, context.workspace.data,
+                                                      context.device, plan.buffer_bytes);
   LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan.buffer_bytes));
   for (const Segment& segment : metadata.segments()) {
     if (segment.kind == RowKind::kPad) continue;
@@ -278,15 +280,16 @@ Result<int64_t> LightningBackend::workspace_bytes(int64_t max_tokens, const Stat
     // No tokens; the slopes' values are not looked at.
     const std::vector<float> slopes(static_cast<size_t>(heads));
     LightningLayerWeights weights;
-    weights.slopes = ConstTensorView(slopes.data(), DType::kF32, {heads});
+    const Device device = pool.device();
+    weights.slopes = ConstTensorView(slopes.data(), DType::kF32, {heads}, device);
     LightningLayerIo io;
-    io.out = TensorView(nullptr, DType::kF32, {0, heads, dim});
+    io.out = TensorView(nullptr, DType::kF32, {0, heads, dim}, device);
     io.q = io.k = io.v = io.out;
     io.record = {io.out, io.out};
     Segment segment;
-    segment.rows = empty_rows();
-    segment.replay_pending = TensorView(nullptr, DType::kI32, {0});
-    segment.replay_flush = TensorView(nullptr, DType::kU8, {0});
+    segment.rows = empty_rows(device);
+    segment.replay_pending = TensorView(nullptr, DType::kI32, {0}, device);
+    segment.replay_flush = TensorView(nullptr, DType::kU8, {0}, device);
     for (const RowKind kind : {RowKind::kExtend, RowKind::kDecode, RowKind::kVerify}) {
       segment.kind = kind;
       const SegmentPlan plan = plan_segment(*layer, segment, weights, pool, index, io, {});
@@ -294,10 +297,10 @@ Result<int64_t> LightningBackend::workspace_bytes(int64_t max_tokens, const Stat
           scratch_bytes(plan, names_for(options_, kernel, kind), context);
       if (!scratch.ok()) return scratch.status();
       int64_t buffers = 0;
-      take_attention_out(*layer, max_tokens, true, nullptr, buffers);
+      take_attention_out(*layer, max_tokens, true, nullptr, {}, buffers);
       most = std::max(most, buffers + *scratch);
     }
-    const LightningCommitIo commit{io.record, empty_rows().slot};
+    const LightningCommitIo commit{io.record, empty_rows(device).slot};
     const Result<int64_t> scratch = lightning_commit_workspace_bytes(
         commit_params(*layer, segment, weights, pool, index, commit), context,
         pick_kernel(kernel, options_.verify, options_.base));
@@ -313,6 +316,7 @@ Status LightningBackend::forward(int64_t pool_layer, const LightningLayerWeights
                                  const ForwardMetadata& metadata, const StatePool& pool,
                                  const LightningLayerIo& io, const ExecContext& context,
                                  std::string_view kernel) const try {
+  const TraceRange range("lightning forward");
   const Result<ForwardPlan> plan =
       plan_forward(model_, pool_layer, weights, metadata, pool, io, context);
   if (!plan.ok()) return plan.status();
@@ -323,7 +327,7 @@ Status LightningBackend::forward(int64_t pool_layer, const LightningLayerWeights
     if (!scratch.ok()) return scratch.status();
     LINESTATE_RETURN_IF_ERROR(check_workspace(context, plan->buffer_bytes + *scratch));
   }
-  zero_uncovered_tokens(metadata, io.out);
+  LINESTATE_RETURN_IF_ERROR(zero_uncovered_tokens(metadata, io.out, context));
   for (const SegmentPlan& segment : plan->segments) {
     LINESTATE_RETURN_IF_ERROR(
         run_segment(segment, names_for(options_, kernel, segment.segment.kind), inner));
@@ -337,6 +341,7 @@ Status LightningBackend::commit(int64_t pool_layer, const LightningLayerWeights&
                                 const ForwardMetadata& metadata, const StatePool& pool,
                                 const LightningCommitIo& io, const ExecContext& context,
                                 std::string_view kernel) const try {
+  const TraceRange range("lightning commit");
   const LayerSpec* layer = nullptr;
   LINESTATE_RETURN_IF_ERROR(find_layer(model_, LayerKind::kLightning, pool, pool_layer, &layer));
   const Segment* segment = metadata.find_segment(RowKind::kVerify);

@@ -285,5 +285,14 @@ TEST_P(SpeculationTest, AFreshRequestDropsTheRingOfItsSlotsLastTenant) {
   }
 }
 
+// workspace_bytes() promises room for every batch of that many tokens; drafts need the most.
+TEST_P(SpeculationTest, WorkspaceOfTheBackendsHoldsLongDrafts) {
+  Engine engine(DType::kF32, DType::kBF16, GetParam(), 1);
+  Piece piece;
+  piece.row = {3, RowKind::kVerify, 0, 100, -1, -1};
+  const Status status = engine.run({piece});
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
 }  // namespace
 }  // namespace linestate

@@ -1,18 +1,13 @@
 #include "linestate/verify_records.h"
 
-#include <cstdlib>
 #include <vector>
 
-#include "base/int_math.h"
 #include "base/message.h"
 #include "cpu/scratch.h"
+#include "linestate/device_memory.h"
 
 namespace linestate {
 namespace {
-
-struct FreeMemory {
-  void operator()(void* memory) const { std::free(memory); }
-};
 
 struct LayerRecords {
   KdaRecord kda;
@@ -20,13 +15,13 @@ struct LayerRecords {
   LightningRecord lightning;
 };
 
-TensorView take(Scratch& scratch, DType dtype, std::initializer_list<int64_t> shape) {
-  TensorView view(nullptr, dtype, shape);
-  view.data = scratch.take<char>(view.num_elements() * dtype_bytes(dtype));
-  return view;
-}
-
-LayerRecords take_layer(Scratch& scratch, const LayerSpec& layer, DType io, int64_t tokens) {
+LayerRecords take_layer(Scratch& scratch, const LayerSpec& layer, DType io, int64_t tokens,
+                        Device device) {
+  const auto take = [device](Scratch& from, DType dtype, std::initializer_list<int64_t> shape) {
+    TensorView view(nullptr, dtype, shape, device);
+    view.data = from.take<char>(view.num_elements() * dtype_bytes(dtype));
+    return view;
+  };
   const HeadShape& heads = layer.heads;
   LayerRecords records;
   if (layer.kind == LayerKind::kLightning) {
@@ -43,10 +38,10 @@ LayerRecords take_layer(Scratch& scratch, const LayerSpec& layer, DType io, int6
 }
 
 std::vector<LayerRecords> take_all(Scratch& scratch, const ModelConfig& model, DType io,
-                                   int64_t tokens) {
+                                   int64_t tokens, Device device) {
   std::vector<LayerRecords> layers;
   for (const LayerSpec& layer : model.linear_layers) {
-    layers.push_back(take_layer(scratch, layer, io, tokens));
+    layers.push_back(take_layer(scratch, layer, io, tokens, device));
   }
   return layers;
 }
@@ -65,7 +60,7 @@ int64_t token_bytes(const LayerSpec& layer, DType io) {
 
 struct VerifyRecords::Impl {
   int64_t max_tokens = 0;
-  std::unique_ptr<void, FreeMemory> memory;
+  DeviceMemory memory;
   std::vector<LayerRecords> layers;
 };
 
@@ -90,21 +85,19 @@ Result<VerifyRecords> VerifyRecords::create(const ModelConfig& model, DType io_d
   if (!is_compute_dtype(io_dtype)) {
     return invalid_argument("io_dtype: expected f32, bf16 or f16, got ", dtype_name(io_dtype));
   }
-  if (device.type != DeviceType::kCpu) {
-    return Status(StatusCode::kUnsupported,
-                  concat("device: expected cpu, got ", device_name(device)));
-  }
   Scratch count;
-  take_all(count, model, io_dtype, max_tokens);
+  take_all(count, model, io_dtype, max_tokens, device);
   auto impl = std::make_unique<Impl>();
   impl->max_tokens = max_tokens;
-  impl->memory.reset(std::aligned_alloc(64, static_cast<size_t>(round_up(count.bytes(), 64))));
-  if (impl->memory == nullptr) {
+  Result<DeviceMemory> memory = DeviceMemory::allocate(device, count.bytes());
+  if (!memory.ok()) {
+    if (memory.status().code() != StatusCode::kResourceExhausted) return memory.status();
     return Status(StatusCode::kResourceExhausted,
                   concat("verify records: cannot allocate ", count.bytes(), " bytes"));
   }
-  Scratch scratch(impl->memory.get());
-  impl->layers = take_all(scratch, model, io_dtype, max_tokens);
+  impl->memory = std::move(memory).value();
+  Scratch scratch(impl->memory.data());
+  impl->layers = take_all(scratch, model, io_dtype, max_tokens, device);
   return VerifyRecords(std::move(impl));
 } catch (const std::bad_alloc&) {
   return out_of_memory();

@@ -137,6 +137,64 @@ Status check_deferred(const ForwardBatch& batch, int64_t num_slots) {
   return check_restores(batch, std::move(sources), num_slots);
 }
 
+// Rows, tokens and snapshot requests of one kind against its part of the shape.
+Status check_segment_shape(const ForwardBatch& batch, RowKind kind, const SegmentShape& shape) {
+  const std::string name = concat("shape.", row_kind_name(kind));
+  SegmentShape need;
+  for (const Row& row : batch.rows) {
+    if (row.kind != kind) continue;
+    ++need.rows;
+    need.tokens += row.tokens;
+  }
+  for (const SnapshotRequest& request : batch.snapshots) {
+    if (batch.rows[static_cast<size_t>(request.row)].kind == kind) ++need.snapshots;
+  }
+  const bool decode = kind == RowKind::kDecode;
+  const struct {
+    const char* field;
+    int64_t have;
+    int64_t need;
+  } fields[] = {{".rows", shape.rows, need.rows},
+                {".tokens", decode ? shape.rows : shape.tokens, need.tokens},
+                {".snapshots", shape.snapshots, need.snapshots}};
+  for (const auto& field : fields) {
+    if (field.have >= field.need && field.have >= 0) continue;
+    return invalid_argument(name, field.field, ": expected at least ", field.need,
+                            ", what the batch holds, got ", field.have);
+  }
+  if (!decode || shape.tokens == 0 || shape.tokens == shape.rows) return {};
+  return invalid_argument(name, ".tokens: expected 0 or ", shape.rows, ", got ", shape.tokens);
+}
+
+Status check_batch_shape(const ForwardBatch& batch, const ForwardCapacity& capacity) {
+  const BatchShape& shape = batch.shape;
+  if (!shape.defined()) return {};
+  LINESTATE_RETURN_IF_ERROR(check_segment_shape(batch, RowKind::kExtend, shape.extend));
+  LINESTATE_RETURN_IF_ERROR(check_segment_shape(batch, RowKind::kDecode, shape.decode));
+  LINESTATE_RETURN_IF_ERROR(check_segment_shape(batch, RowKind::kVerify, shape.verify));
+  for (size_t n = 0; n < batch.rows.size(); ++n) {
+    if (batch.rows[n].kind != RowKind::kPad) continue;
+    return invalid_argument("rows[", n, "].kind: expected no pad row in a batch with a shape");
+  }
+  if (shape.num_rows() > capacity.rows) {
+    return invalid_argument("shape: expected at most ", capacity.rows,
+                            " rows, the size the metadata was made for, got ", shape.num_rows());
+  }
+  if (shape.num_snapshots() > capacity.snapshots) {
+    return invalid_argument("shape: expected at most ", capacity.snapshots,
+                            " snapshots, what the metadata was made for, got ",
+                            shape.num_snapshots());
+  }
+  if (!batch.parent.empty() && shape.verify.tokens > capacity.verify_tokens) {
+    return invalid_argument("shape.verify.tokens: expected at most ", capacity.verify_tokens,
+                            " with parents, what the metadata was made for, got ",
+                            shape.verify.tokens);
+  }
+  if (batch.token_capacity == 0 || batch.token_capacity >= shape.num_tokens()) return {};
+  return invalid_argument("token_capacity: expected 0 or at least ", shape.num_tokens(),
+                          ", the tokens of the shape, got ", batch.token_capacity);
+}
+
 }  // namespace
 
 int32_t physical_slot(const ForwardBatch& batch, int32_t id, int64_t num_slots) {
@@ -179,6 +237,7 @@ Status check_batch(const ForwardBatch& batch, const ForwardCapacity& capacity, i
   LINESTATE_RETURN_IF_ERROR(check_slots(batch, num_slots));
   LINESTATE_RETURN_IF_ERROR(check_drafts(batch, capacity));
   LINESTATE_RETURN_IF_ERROR(check_snapshots(batch, capacity, num_slots));
+  LINESTATE_RETURN_IF_ERROR(check_batch_shape(batch, capacity));
   return check_deferred(batch, num_slots);
 }
 

@@ -10,8 +10,6 @@
 namespace linestate {
 namespace {
 
-static_assert(sizeof(DeferredSlotWork::Copy) == 2 * sizeof(int32_t));
-
 Status prefixed(size_t index, const Status& status) {
   if (status.ok()) return {};
   return Status(status.code(), concat("pre.restore[", index, "]: ", status.message()));
@@ -32,11 +30,53 @@ Status check_position(const ForwardBatch& batch, int32_t slot, int64_t position,
   return {};
 }
 
-ConstTensorView ids(const std::vector<int32_t>& slots) {
-  return ConstTensorView(slots.data(), DType::kI32, {static_cast<int64_t>(slots.size())});
+/// Hands out the lists of ids in the order of write_ids.
+class IdReader {
+ public:
+  IdReader(const int32_t* at, Device device) : at_(at), device_(device) {}
+  ConstTensorView take(size_t count) {
+    const ConstTensorView list(at_, DType::kI32, {static_cast<int64_t>(count)}, device_);
+    at_ += count;
+    return list;
+  }
+
+ private:
+  const int32_t* at_;
+  Device device_;
+};
+
+// The cursors of slots whose state is replaced: zero, which is all bits zero in any dtype.
+Status empty_rings(const StatePool& pool, const ConstTensorView& slots,
+                   const ExecContext& context) {
+  if (slots.shape[0] == 0) return {};
+  TensorView cursor = pool.replay_cursor();
+  cursor.dtype = DType::kF32;
+  cursor.rank = 2;
+  cursor.shape[1] = cursor.stride[1] = 1;
+  return state_clear({{&cursor, 1}, slots}, context);
 }
 
 }  // namespace
+
+int64_t SlotWork::most_ids(const ForwardCapacity& capacity) {
+  const int64_t work = capacity.slot_work > 0 ? capacity.slot_work : capacity.rows;
+  const int64_t others = capacity.rows + capacity.snapshots;
+  // Rings that are read: copied slots and others. Replaced: cleared and copied slots and others.
+  return (work + others) + (2 * work + others) + 3 * work;
+}
+
+int64_t SlotWork::num_ids() const {
+  return static_cast<int64_t>(read_.size() + replaced_.size() + work_.clear.size() +
+                              2 * work_.copy.size());
+}
+
+void SlotWork::write_ids(int32_t* to) const {
+  for (const std::vector<int32_t>* list : {&read_, &replaced_, &work_.clear}) {
+    to = std::copy(list->begin(), list->end(), to);
+  }
+  for (const DeferredSlotWork::Copy& copy : work_.copy) *to++ = copy.src;
+  for (const DeferredSlotWork::Copy& copy : work_.copy) *to++ = copy.dst;
+}
 
 Result<SlotWork> SlotWork::plan(const ForwardBatch& batch, const StatePool& pool) {
   SlotWork work;
@@ -48,6 +88,11 @@ Result<SlotWork> SlotWork::plan(const ForwardBatch& batch, const StatePool& pool
 }
 
 Status SlotWork::plan_restores(const ForwardBatch& batch, const StatePool& pool) {
+  if (!work_.restore.empty() && pool.device().type != DeviceType::kCpu) {
+    return Status(StatusCode::kUnsupported,
+                  concat("pre.restore: expected a pool on the cpu, got one on ",
+                         device_name(pool.device()), " (unpack_slot takes staging for it)"));
+  }
   for (size_t i = 0; i < work_.restore.size(); ++i) {
     const DeferredSlotWork::Restore& restore = work_.restore[i];
     Result<SlotUnpack> unpack =
@@ -84,40 +129,34 @@ void SlotWork::plan_rings(const ForwardBatch& batch, int64_t num_slots) {
   const auto drop = [this](int32_t slot) {
     return std::binary_search(replaced_.begin(), replaced_.end(), slot);
   };
-  read_.erase(std::unique(read_.begin(), read_.end()), read_.end());
+  for (std::vector<int32_t>* list : {&read_, &replaced_}) {
+    list->erase(std::unique(list->begin(), list->end()), list->end());
+    const auto outside = [&](int32_t slot) { return slot < 0 || slot >= num_slots; };
+    list->erase(std::remove_if(list->begin(), list->end(), outside), list->end());
+  }
   read_.erase(std::remove_if(read_.begin(), read_.end(), drop), read_.end());
 }
 
-// The fold comes first: of all the writes it alone can still fail, for want of memory.
-Status SlotWork::settle_rings(const StatePool& pool, const ExecContext& context) const {
-  LINESTATE_RETURN_IF_ERROR(pool.fold(ids(read_), context));
-  auto* cursor = static_cast<int32_t*>(pool.replay_cursor().data);
-  for (const int32_t slot : replaced_) {
-    if (slot >= 0 && slot < pool.num_slots()) cursor[slot] = 0;
+// The fold comes first: of all the writes it alone can still fail on a CPU, for want of memory.
+Status SlotWork::run(const StatePool& pool, const ExecContext& context, const int32_t* ids) const {
+  IdReader lists(ids, pool.device());
+  const ConstTensorView read = lists.take(read_.size());
+  const ConstTensorView replaced = lists.take(replaced_.size());
+  if (pool.has_replay()) {
+    if (!read_.empty()) LINESTATE_RETURN_IF_ERROR(pool.fold(read, context));
+    LINESTATE_RETURN_IF_ERROR(empty_rings(pool, replaced, context));
   }
-  return {};
-}
-
-Status SlotWork::run(const StatePool& pool, const ExecContext& context) const {
-  if (pool.has_replay()) LINESTATE_RETURN_IF_ERROR(settle_rings(pool, context));
-  if (!work_.clear.empty()) {
-    StateClearParams clear;
-    clear.planes = pool.planes();
-    clear.slots = ids(work_.clear);
-    LINESTATE_RETURN_IF_ERROR(state_clear(clear, context));
-  }
-  if (!work_.copy.empty()) {
-    // A Copy is two adjacent ids, so each side is a strided view of the list itself.
-    ConstTensorView pairs(work_.copy.data(), DType::kI32,
-                          {static_cast<int64_t>(work_.copy.size()), 2});
-    StateCopyParams copy;
-    copy.src = sources_;
-    copy.dst = pool.planes();
-    copy.src_slots = pairs.select(1, 0);
-    copy.dst_slots = pairs.select(1, 1);
-    LINESTATE_RETURN_IF_ERROR(state_copy(copy, context));
-  }
-  for (const SlotUnpack& unpack : unpacks_) unpack.run();
+  StateClearParams clear;
+  clear.planes = pool.planes();
+  clear.slots = lists.take(work_.clear.size());
+  if (!work_.clear.empty()) LINESTATE_RETURN_IF_ERROR(state_clear(clear, context));
+  StateCopyParams copy;
+  copy.src = sources_;
+  copy.dst = pool.planes();
+  copy.src_slots = lists.take(work_.copy.size());
+  copy.dst_slots = lists.take(work_.copy.size());
+  if (!work_.copy.empty()) LINESTATE_RETURN_IF_ERROR(state_copy(copy, context));
+  for (const SlotUnpack& unpack : unpacks_) LINESTATE_RETURN_IF_ERROR(unpack.run());
   return {};
 }
 

@@ -10,16 +10,23 @@ namespace linestate {
 
 class SlotWork {
  public:
-  /// REQUIRES: check_batch passed. Errors: of the packs, as unpack_slot, with the restore's index.
+  /// REQUIRES: check_batch passed. Errors: of the packs, as unpack_slot, with the restore's index;
+  /// kUnsupported for restores into a pool on a device.
   static Result<SlotWork> plan(const ForwardBatch& batch, const StatePool& pool);
+  /// Most slot ids that a batch of this capacity has.
+  static int64_t most_ids(const ForwardCapacity& capacity);
 
-  /// Settles replay rings, clears, copies, restores. Fails before the first write or not at all.
-  Status run(const StatePool& pool, const ExecContext& context) const;
+  /// The ids that operators read, for run(): written once to where the pool's device can read them.
+  int64_t num_ids() const;
+  void write_ids(int32_t* to) const;
+
+  /// Settles replay rings, clears, copies, restores. `ids`: what write_ids wrote, on the pool's
+  /// device. On the CPU it fails before the first write or not at all.
+  Status run(const StatePool& pool, const ExecContext& context, const int32_t* ids) const;
 
  private:
   Status plan_restores(const ForwardBatch& batch, const StatePool& pool);
   void plan_rings(const ForwardBatch& batch, int64_t num_slots);
-  Status settle_rings(const StatePool& pool, const ExecContext& context) const;
 
   DeferredSlotWork work_;                 // in pool slots
   std::vector<ConstTensorView> sources_;  // planes of the pool, when there are copies

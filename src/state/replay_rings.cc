@@ -1,8 +1,5 @@
 #include "state/replay_rings.h"
 
-#include <cstdlib>
-#include <cstring>
-
 #include "base/int_math.h"
 #include "base/message.h"
 #include "linestate/ops/replay_ring.h"
@@ -21,20 +18,26 @@ int64_t record_bytes(const LayerState& layer, const ReplaySpec& replay) {
 // Hands out the tensors of one block; a null base counts.
 struct Cutter {
   char* base = nullptr;
+  Device device{};
   int64_t used = 0;
 
   TensorView take(DType dtype, std::initializer_list<int64_t> shape) {
-    TensorView view(nullptr, dtype, shape);
+    TensorView view(nullptr, dtype, shape, device);
     if (base != nullptr) view.data = base + used;
     used = round_up(used + view.num_elements() * dtype_bytes(dtype), 64);
     return view;
   }
 };
 
-std::vector<ReplayRing> cut(const PoolSpec& spec, int64_t num_slots, Cutter& cutter,
-                            TensorView& cursor) {
-  cursor = cutter.take(DType::kI32, {num_slots});
+struct Cut {
+  TensorView cursor;
   std::vector<ReplayRing> layers;
+  std::vector<TensorView> slopes;
+};
+
+Cut cut(const PoolSpec& spec, int64_t num_slots, Cutter& cutter) {
+  Cut made;
+  made.cursor = cutter.take(DType::kI32, {num_slots});
   const int64_t entries = spec.replay.length - 1;
   const DType dtype = spec.replay.dtype;
   for (const LayerState& layer : spec.layers) {
@@ -44,14 +47,14 @@ std::vector<ReplayRing> cut(const PoolSpec& spec, int64_t num_slots, Cutter& cut
     if (!is_lightning(layer)) {
       ring.gamma = cutter.take(DType::kF32, {num_slots, layer.heads, layer.k_dim});
     }
-    layers.push_back(ring);
+    made.layers.push_back(ring);
+    made.slopes.push_back(is_lightning(layer) ? cutter.take(DType::kF32, {layer.heads})
+                                              : TensorView());
   }
-  return layers;
+  return made;
 }
 
 }  // namespace
-
-void ReplayRings::Free::operator()(void* memory) const { std::free(memory); }
 
 Status validate_replay(const PoolSpec& spec) {
   const ReplaySpec& replay = spec.replay;
@@ -83,25 +86,43 @@ int64_t replay_bytes_per_slot(const PoolSpec& spec) {
   return bytes;
 }
 
-Result<ReplayRings> ReplayRings::create(const PoolSpec& spec, int64_t num_slots) {
+Result<ReplayRings> ReplayRings::create(const PoolSpec& spec, int64_t num_slots, Device device) {
   ReplayRings rings;
   if (spec.replay.length <= 1) return rings;
-  int64_t total = 0;
-  if (__builtin_mul_overflow(replay_bytes_per_slot(spec), num_slots, &total)) total = -1;
-  Cutter counter;
-  if (total >= 0) cut(spec, num_slots, counter, rings.cursor_);
-  void* block =
-      total < 0 ? nullptr : std::aligned_alloc(64, static_cast<size_t>(round_up(counter.used, 64)));
-  if (block == nullptr) {
+  const auto no_memory = [&] {
     return Status(StatusCode::kResourceExhausted,
                   concat("replay rings: cannot allocate ", num_slots, " slots of ",
                          replay_bytes_per_slot(spec), " bytes"));
+  };
+  int64_t total = 0;
+  if (__builtin_mul_overflow(replay_bytes_per_slot(spec), num_slots, &total)) return no_memory();
+  Cutter counter;
+  cut(spec, num_slots, counter);
+  Result<DeviceMemory> block = DeviceMemory::allocate(device, counter.used);
+  if (!block.ok()) {
+    return block.status().code() == StatusCode::kResourceExhausted ? no_memory() : block.status();
   }
-  rings.memory_.reset(block);
-  Cutter cutter{static_cast<char*>(block), 0};
-  rings.layers_ = cut(spec, num_slots, cutter, rings.cursor_);
-  std::memset(rings.cursor_.data, 0, static_cast<size_t>(num_slots) * sizeof(int32_t));
+  rings.memory_ = std::move(block).value();
+  Cutter cutter{static_cast<char*>(rings.memory_.data()), device, 0};
+  Cut made = cut(spec, num_slots, cutter);
+  rings.cursor_ = made.cursor;
+  rings.layers_ = std::move(made.layers);
+  rings.slopes_ = std::move(made.slopes);
+  LINESTATE_RETURN_IF_ERROR(rings.fill(spec));
   return rings;
+}
+
+Status ReplayRings::fill(const PoolSpec& spec) {
+  const Device device = memory_.device();
+  LINESTATE_RETURN_IF_ERROR(fill_bytes({cursor_.data, device}, 0, cursor_.num_elements() * 4));
+  for (size_t i = 0; i < slopes_.size(); ++i) {
+    if (!slopes_[i].defined()) continue;
+    LINESTATE_RETURN_IF_ERROR(copy_bytes({slopes_[i].data, device},
+                                         {spec.replay.slopes[i].data(), {}},
+                                         slopes_[i].num_elements() * 4));
+  }
+  // Streams of the caller's own do not wait for the default one.
+  return synchronize(device);
 }
 
 }  // namespace linestate

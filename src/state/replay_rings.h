@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "linestate/device_memory.h"
 #include "linestate/state_pool.h"
 #include "linestate/status.h"
 
@@ -21,19 +21,22 @@ class ReplayRings {
  public:
   /// No rings.
   ReplayRings() = default;
-  /// Empty rings for num_slots slots. Errors: kResourceExhausted.
-  static Result<ReplayRings> create(const PoolSpec& spec, int64_t num_slots);
+  /// Empty rings for num_slots slots in memory of `device`, which is waited for once.
+  /// Errors: kResourceExhausted, kDevice.
+  static Result<ReplayRings> create(const PoolSpec& spec, int64_t num_slots, Device device);
 
-  bool present() const { return memory_ != nullptr; }
+  bool present() const { return memory_.data() != nullptr; }
   const ReplayRing& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   TensorView cursor() const { return cursor_; }
+  /// [H] f32 of a Lightning layer on the pool's device; undefined for KDA.
+  ConstTensorView slopes(int64_t index) const { return slopes_[static_cast<size_t>(index)]; }
 
  private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
-  std::unique_ptr<void, Free> memory_;
+  Status fill(const PoolSpec& spec);
+
+  DeviceMemory memory_;
   std::vector<ReplayRing> layers_;
+  std::vector<TensorView> slopes_;
   TensorView cursor_;
 };
 

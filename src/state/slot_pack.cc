@@ -4,10 +4,12 @@
 #include <string>
 
 #include "base/message.h"
+#include "linestate/device_memory.h"
 #include "linestate/version.h"
 #include "state/crc64.h"
 #include "state/slot_codec.h"
 #include "state/slot_pack_format.h"
+#include "state/slot_staging.h"
 #include "state/state_layout.h"
 
 namespace linestate {
@@ -25,10 +27,6 @@ Status check_layer_count(const PoolSpec& spec) {
 }
 
 Status check_slot(const StatePool& pool, int32_t slot) {
-  if (pool.device().type != DeviceType::kCpu) {
-    return Status(StatusCode::kUnsupported,
-                  concat("pool: expected one on the cpu, got ", device_name(pool.device())));
-  }
   if (!pool.memory_bound()) {
     return Status(StatusCode::kFailedPrecondition, "pool: expected bound memory, it was released");
   }
@@ -102,10 +100,10 @@ Status check_matches(const SlotPackInfo& info, const PoolSpec& spec, const Unpac
 }
 
 Status check_values(const ParsedPack& pack, std::span<const std::byte> buffer,
-                    const StatePool& pool, int32_t slot) {
+                    const StagedSlot& slot) {
   const Encoding encoding{pack.info.spec.state_dtype, pack.info.scheme};
   for (size_t i = 0; i < pack.layers.size(); ++i) {
-    const SlotPlane plane = slot_plane(pool.recurrent(static_cast<int64_t>(i)), slot);
+    const SlotPlane& plane = slot.recurrent(static_cast<int64_t>(i));
     switch (check_decode(plane, encoding, buffer.data() + pack.layers[i].recurrent_offset)) {
       case DecodeProblem::kNone:
         break;
@@ -119,6 +117,25 @@ Status check_values(const ParsedPack& pack, std::span<const std::byte> buffer,
     }
   }
   return {};
+}
+
+// Pending records of the slot's ring go into its state. On a device the id needs a place there.
+Status fold_slot(const StatePool& pool, int32_t slot, void* stream) {
+  if (!pool.has_replay()) return {};
+  ExecContext context;
+  context.device = pool.device();
+  context.num_threads = 1;
+  context.stream = stream;
+  if (pool.device().type == DeviceType::kCpu) {
+    return pool.fold(ConstTensorView(&slot, DType::kI32, {1}), context);
+  }
+  Result<DeviceMemory> id = DeviceMemory::allocate(pool.device(), sizeof(slot));
+  LINESTATE_RETURN_IF_ERROR(id.status());
+  LINESTATE_RETURN_IF_ERROR(
+      copy_bytes({id->data(), pool.device()}, {&slot, {}}, sizeof(slot), stream));
+  LINESTATE_RETURN_IF_ERROR(
+      pool.fold(ConstTensorView(id->data(), DType::kI32, {1}, pool.device()), context));
+  return synchronize(pool.device(), stream);  // before the id goes
 }
 
 }  // namespace
@@ -138,7 +155,7 @@ Result<int64_t> slot_pack_bytes(const PoolSpec& spec, PackScheme scheme) try {
 }
 
 Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position, PackScheme scheme,
-                          std::span<std::byte> out) try {
+                          std::span<std::byte> out, const SlotStaging& staging) try {
   LINESTATE_RETURN_IF_ERROR(check_slot(pool, slot));
   LINESTATE_RETURN_IF_ERROR(check_layer_count(pool.spec()));
   LINESTATE_RETURN_IF_ERROR(check_scheme(scheme));
@@ -148,21 +165,22 @@ Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position,
     return invalid_argument("out: expected at least ", plan.header.total_bytes, " bytes, got ",
                             out.size());
   }
-  ExecContext context;
-  context.num_threads = 1;
-  LINESTATE_RETURN_IF_ERROR(pool.fold(ConstTensorView(&slot, DType::kI32, {1}), context));
+  const Result<StagedSlot> staged = StagedSlot::create(pool, slot, staging);
+  if (!staged.ok()) return staged.status();
+  LINESTATE_RETURN_IF_ERROR(fold_slot(pool, slot, staging.stream));
+  LINESTATE_RETURN_IF_ERROR(staged->download());
   std::memset(out.data(), 0, sizeof(PackHeader));  // no valid header until all is there
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     PackLayer& layer = plan.layers[i];
     const auto index = static_cast<int64_t>(i);
     const Result<uint64_t> recurrent = pack_plane(
-        slot_plane(pool.recurrent(index), slot), scheme,
+        staged->recurrent(index), scheme,
         place_of(out, layer.recurrent_offset, layer.recurrent_bytes), "recurrent", index);
     if (!recurrent.ok()) return recurrent.status();
     layer.recurrent_checksum = *recurrent;
     if (!pool.conv_window(index).defined()) continue;  // no bytes have the checksum 0
     const Result<uint64_t> window =
-        pack_plane(slot_plane(pool.conv_window(index), slot), PackScheme::kExact,
+        pack_plane(staged->window(index), PackScheme::kExact,
                    place_of(out, layer.window_offset, layer.window_bytes), "conv_window", index);
     if (!window.ok()) return window.status();
     layer.window_checksum = *window;
@@ -182,42 +200,50 @@ struct SlotUnpack::Impl {
   std::span<const std::byte> buffer;
   const StatePool& pool;
   int32_t slot;
+  StagedSlot staged;
+  void* stream;
 };
 
 Result<SlotUnpack> SlotUnpack::check(std::span<const std::byte> buffer, const StatePool& pool,
-                                     int32_t slot, const UnpackOptions& options) try {
+                                     int32_t slot, const UnpackOptions& options,
+                                     const SlotStaging& staging) try {
   LINESTATE_RETURN_IF_ERROR(check_slot(pool, slot));
   Result<ParsedPack> pack = parse_pack(buffer);
   if (!pack.ok()) return pack.status();
   LINESTATE_RETURN_IF_ERROR(check_matches(pack->info, pool.spec(), options));
-  LINESTATE_RETURN_IF_ERROR(check_values(*pack, buffer, pool, slot));
-  return SlotUnpack(std::make_shared<const Impl>(Impl{*std::move(pack), buffer, pool, slot}));
+  Result<StagedSlot> staged = StagedSlot::create(pool, slot, staging);
+  if (!staged.ok()) return staged.status();
+  LINESTATE_RETURN_IF_ERROR(check_values(*pack, buffer, *staged));
+  return SlotUnpack(std::make_shared<const Impl>(
+      Impl{*std::move(pack), buffer, pool, slot, *std::move(staged), staging.stream}));
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }
 
 int64_t SlotUnpack::position() const { return impl_->pack.info.position; }
 
-void SlotUnpack::run() const noexcept {
-  const auto& [pack, buffer, pool, slot] = *impl_;
-  if (pool.has_replay()) static_cast<int32_t*>(pool.replay_cursor().data)[slot] = 0;
+Status SlotUnpack::run() const {
+  const auto& [pack, buffer, pool, slot, staged, stream] = *impl_;
+  if (pool.has_replay()) {
+    auto* cursor = static_cast<int32_t*>(pool.replay_cursor().data) + slot;
+    LINESTATE_RETURN_IF_ERROR(fill_bytes({cursor, pool.device()}, 0, sizeof(int32_t), stream));
+  }
   const Encoding state{pack.info.spec.state_dtype, pack.info.scheme};
   const Encoding window{pack.info.spec.window_dtype, PackScheme::kExact};
   for (size_t i = 0; i < pack.layers.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    decode_plane(slot_plane(pool.recurrent(index), slot), state,
-                 buffer.data() + pack.layers[i].recurrent_offset);
+    decode_plane(staged.recurrent(index), state, buffer.data() + pack.layers[i].recurrent_offset);
     if (!pool.conv_window(index).defined()) continue;
-    decode_plane(slot_plane(pool.conv_window(index), slot), window,
-                 buffer.data() + pack.layers[i].window_offset);
+    decode_plane(staged.window(index), window, buffer.data() + pack.layers[i].window_offset);
   }
+  return staged.upload();
 }
 
 Result<int64_t> unpack_slot(std::span<const std::byte> buffer, const StatePool& pool, int32_t slot,
-                            const UnpackOptions& options) try {
-  const Result<SlotUnpack> unpack = SlotUnpack::check(buffer, pool, slot, options);
+                            const UnpackOptions& options, const SlotStaging& staging) try {
+  const Result<SlotUnpack> unpack = SlotUnpack::check(buffer, pool, slot, options, staging);
   if (!unpack.ok()) return unpack.status();
-  unpack->run();
+  LINESTATE_RETURN_IF_ERROR(unpack->run());
   return unpack->position();
 } catch (const std::bad_alloc&) {
   return out_of_memory();

@@ -50,6 +50,7 @@ TransferDescriptor describe_plane(const LayerState& layer, const TensorView& pla
   made.part = part;
   made.dtype = plane.dtype;
   made.layout = layer.layout;
+  made.device = plane.device;
   made.base = plane.data;
   made.num_slots = plane.shape[0];
   made.slot_stride_bytes = plane.stride[0] * dtype_bytes(plane.dtype);

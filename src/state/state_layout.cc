@@ -80,7 +80,8 @@ int64_t recurrent_elements(const LayerState& layer) {
 
 int64_t window_elements(const LayerState& layer) { return layer.conv_channels * layer.conv_tail; }
 
-std::vector<LayerPlanes> lay_out(const PoolSpec& spec, int64_t num_slots, void* memory) {
+std::vector<LayerPlanes> lay_out(const PoolSpec& spec, int64_t num_slots, void* memory,
+                                 Device device) {
   std::vector<LayerPlanes> planes;
   auto at = [memory](int64_t offset) -> void* {
     return memory == nullptr ? nullptr : static_cast<char*>(memory) + offset;
@@ -91,11 +92,13 @@ std::vector<LayerPlanes> lay_out(const PoolSpec& spec, int64_t num_slots, void* 
       LayerPlanes& made = planes.emplace_back();
       made.recurrent = TensorView(at(offset), spec.state_dtype,
                                   {num_slots, layer.heads, v_first ? layer.v_dim : layer.k_dim,
-                                   v_first ? layer.k_dim : layer.v_dim});
+                                   v_first ? layer.k_dim : layer.v_dim},
+                                  device);
     } else if (plane == 1) {
-      planes.back().conv_window = TensorView(at(offset), spec.window_dtype,
-                                             {num_slots, layer.conv_tail, layer.conv_channels})
-                                      .transpose(1, 2);
+      planes.back().conv_window =
+          TensorView(at(offset), spec.window_dtype,
+                     {num_slots, layer.conv_tail, layer.conv_channels}, device)
+              .transpose(1, 2);
     }
   });
   return planes;

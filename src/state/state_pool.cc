@@ -1,33 +1,25 @@
 #include "linestate/state_pool.h"
 
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
-#include "base/int_math.h"
 #include "base/message.h"
+#include "cuda/device_pointer.h"
+#include "linestate/device_memory.h"
 #include "state/replay_rings.h"
 #include "state/slot_allocator.h"
 #include "state/state_layout.h"
 
 namespace linestate {
 
-namespace {
-
-struct FreeMemory {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
-}  // namespace
-
 struct StatePool::Impl {
   PoolSpec spec;
   int64_t num_slots = 0;
   Device device{};
   SlotAllocator slots;
-  std::unique_ptr<void, FreeMemory> memory;  // null when adopted or released
+  DeviceMemory memory;  // null when adopted or released
   bool adopted = false;
   bool bound = false;
   std::vector<LayerPlanes> layers;
@@ -48,25 +40,14 @@ struct StatePool::Impl {
     }
     std::vector<ReplayFoldLayer> folds;
     for (size_t i = 0; made_rings.present() && i < made.size(); ++i) {
-      folds.push_back(fold_layer(i, made[i], made_rings));
+      const auto index = static_cast<int64_t>(i);
+      folds.push_back({made[i].recurrent, made_rings.layer(index), made_rings.slopes(index),
+                       spec.layers[i].layer_id});
     }
     layers = std::move(made);
     planes = std::move(all);
     rings = std::move(made_rings);
     fold_layers = std::move(folds);
-  }
-
-  ReplayFoldLayer fold_layer(size_t i, const LayerPlanes& layer, const ReplayRings& made) const {
-    ReplayFoldLayer fold;
-    fold.state = layer.recurrent;
-    fold.ring = made.layer(static_cast<int64_t>(i));
-    fold.layer = spec.layers[i].layer_id;
-    if (spec.layers[i].layout == StateLayout::kKV) {
-      const std::vector<float>& slopes = spec.replay.slopes[i];
-      fold.slopes =
-          ConstTensorView(slopes.data(), DType::kF32, {static_cast<int64_t>(slopes.size())});
-    }
-    return fold;
   }
 
   void forget_snapshot(int32_t slot) {
@@ -87,18 +68,21 @@ struct StatePool::Impl {
   }
 
   Status allocate_memory() {
-    const int64_t bytes = pool_bytes(spec, num_slots);
-    void* block = nullptr;
-    if (bytes >= 0) block = std::aligned_alloc(256, static_cast<size_t>(round_up(bytes, 256)));
-    if (block == nullptr) {
+    const auto no_memory = [&] {
       return Status(StatusCode::kResourceExhausted,
                     concat("state pool: cannot allocate ", num_slots, " slots of ",
                            bytes_per_slot(spec), " bytes"));
+    };
+    const int64_t bytes = pool_bytes(spec, num_slots);
+    if (bytes < 0) return no_memory();
+    Result<DeviceMemory> block = DeviceMemory::allocate(device, bytes);
+    if (!block.ok()) {
+      return block.status().code() == StatusCode::kResourceExhausted ? no_memory() : block.status();
     }
-    std::unique_ptr<void, FreeMemory> held(block);
-    Result<ReplayRings> made = ReplayRings::create(spec, num_slots);
+    DeviceMemory held = std::move(block).value();
+    Result<ReplayRings> made = ReplayRings::create(spec, num_slots, device);
     if (!made.ok()) return made.status();
-    set_layers(lay_out(spec, num_slots, block), *std::move(made));
+    set_layers(lay_out(spec, num_slots, held.data(), device), *std::move(made));
     memory = std::move(held);
     bound = true;
     return {};
@@ -115,10 +99,9 @@ Result<StatePool> StatePool::create(const PoolSpec& spec, int64_t num_slots, Dev
   if (num_slots < 1 || num_slots > INT32_MAX) {
     return invalid_argument("num_slots: expected 1 to ", INT32_MAX, ", got ", num_slots);
   }
-  if (device.type != DeviceType::kCpu) {
-    return Status(StatusCode::kUnsupported, concat("device: expected cpu, the only device a pool "
-                                                   "can be created on in this version, got ",
-                                                   device_name(device)));
+  if (device.type == DeviceType::kExternal) {
+    return Status(StatusCode::kUnsupported,
+                  concat("device: expected cpu or cuda, got ", device_name(device)));
   }
   if (pool_bytes(spec, num_slots) < 0) {
     return Status(StatusCode::kResourceExhausted,
@@ -154,6 +137,7 @@ Status check_adopted(const PoolSpec& spec, size_t index, const AdoptedLayer& lay
     }
     LINESTATE_RETURN_IF_ERROR(check_dtype(text, given, {dtype}));
     LINESTATE_RETURN_IF_ERROR(check_placement(text, given, context));
+    LINESTATE_RETURN_IF_ERROR(check_device_pointer(text, given));
     return check_no_self_overlap(text, given);
   };
   const std::string where = concat("layers[", index, "]");
@@ -196,7 +180,7 @@ Result<StatePool> StatePool::adopt(const PoolSpec& spec, std::span<const Adopted
     planes.push_back({layers[i].recurrent, layers[i].conv_window});
   }
   auto impl = std::make_unique<Impl>(spec, num_slots, context.device);
-  Result<ReplayRings> rings = ReplayRings::create(spec, num_slots);
+  Result<ReplayRings> rings = ReplayRings::create(spec, num_slots, context.device);
   if (!rings.ok()) return rings.status();
   impl->set_layers(std::move(planes), *std::move(rings));
   impl->adopted = true;
@@ -289,8 +273,8 @@ Status StatePool::release_memory() try {
                   impl_->adopted ? "release_memory: the memory belongs to the engine"
                                  : "release_memory: already released");
   }
-  impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr), {});
-  impl_->memory.reset();
+  impl_->set_layers(lay_out(impl_->spec, impl_->num_slots, nullptr, impl_->device), {});
+  impl_->memory = {};
   impl_->bound = false;
   impl_->snapshot.clear();
   return {};

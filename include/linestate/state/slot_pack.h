@@ -12,8 +12,11 @@
 //   Result<int64_t> position = unpack_slot(cold, pool, other_slot);
 //   pool.mark_snapshot(other_slot, *position);
 //
-// Thread-safety: no state of its own; two calls may run at once unless they write the same slot or
-// buffer. Pools on the CPU only in this version: kUnsupported otherwise.
+// A pool of a CUDA device needs staging: host memory of the caller's (PinnedMemory is fastest) and
+// the stream that the slot's work is on. Nothing else is allocated or waited for.
+//
+// Thread-safety: no state of its own; two calls may run at once unless they write the same slot,
+// buffer or staging.
 #pragma once
 
 #include <cstddef>
@@ -44,15 +47,24 @@ std::string_view pack_scheme_name(PackScheme scheme);
 /// Errors: kInvalidArgument (spec or scheme breaks a rule).
 Result<int64_t> slot_pack_bytes(const PoolSpec& spec, PackScheme scheme);
 
+/// Where the bytes of a device pool's slot pass through. Not looked at for a pool on the CPU.
+struct SlotStaging {
+  void* stream = nullptr;         // of the pool's device; copies are queued on it
+  std::span<std::byte> buffer{};  // host memory, at least slot_staging_bytes(pool)
+};
+/// Bytes of staging for one slot; 0 for a pool on the CPU.
+int64_t slot_staging_bytes(const StatePool& pool);
+
 /// Packs `slot`, which holds the state after `position` tokens, into `out`, and returns the bytes
 /// written. The slot is only read, but for pending records of a replay ring, which are folded into
 /// its state first. Deterministic: equal slots give equal bytes.
-/// `out` need not be aligned and may be larger; it must not overlap the pool.
+/// `out` need not be aligned and may be larger; it must not overlap the pool or the staging. For a
+/// device pool it waits until the stream has passed its copies.
 /// Errors: kInvalidArgument (slot outside [0, P), position < 0, scheme, `out` too small),
 /// kFailedPrecondition (pool memory released; a value that the scheme cannot hold, with its layer:
 /// beyond f16's range, or not finite for int8). After an error `out` is no valid pack.
 Result<int64_t> pack_slot(const StatePool& pool, int32_t slot, int64_t position, PackScheme scheme,
-                          std::span<std::byte> out);
+                          std::span<std::byte> out, const SlotStaging& staging = {});
 
 struct UnpackOptions {
   /// Takes a pack of a pool with another state dtype, rounding to nearest even. Window dtypes must
@@ -66,12 +78,13 @@ struct UnpackOptions {
 /// Restores a pack into `slot` and returns the token position it stands for. Bytes of `buffer`
 /// behind the pack are not looked at. Everything is checked, checksums too, before the first write:
 /// on any error the slot is as it was. Other slots are never touched. A replay ring of the slot is
-/// empty afterwards.
+/// empty afterwards. For a device pool the slot is written by copies queued on the stream: it waits
+/// for nothing, and the staging must stay as it is until the stream has passed.
 /// Errors: kDataLoss naming the field (damaged, truncated or not a pack), kInvalidArgument naming
 /// what differs from the pool (layers, dtypes) or a bad slot, kFailedPrecondition (numerics
 /// version; pool memory released; a value beyond f16's range for an f16 pool).
 Result<int64_t> unpack_slot(std::span<const std::byte> buffer, const StatePool& pool, int32_t slot,
-                            const UnpackOptions& options = {});
+                            const UnpackOptions& options = {}, const SlotStaging& staging = {});
 
 /// unpack_slot in two halves, for a caller that checks several packs before it writes any: what
 /// ForwardBatch::pre.restore does.
@@ -79,11 +92,12 @@ class SlotUnpack {
  public:
   /// Refuses what unpack_slot refuses. Buffer and pool must outlive run().
   static Result<SlotUnpack> check(std::span<const std::byte> buffer, const StatePool& pool,
-                                  int32_t slot, const UnpackOptions& options = {});
+                                  int32_t slot, const UnpackOptions& options = {},
+                                  const SlotStaging& staging = {});
   /// Tokens that the pack stands for.
   int64_t position() const;
-  /// Writes the slot. Needs no memory.
-  void run() const noexcept;
+  /// Writes the slot. On the CPU it needs no memory and cannot fail. Errors: kDevice.
+  Status run() const;
 
  private:
   struct Impl;

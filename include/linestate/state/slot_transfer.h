@@ -46,6 +46,7 @@ struct TransferDescriptor {
   StateLayout layout = StateLayout::kVK;  // of the recurrent part
   TransferOrder order = TransferOrder::kLastFastest;
 
+  Device device{};                // whose memory it is
   void* base = nullptr;           // of slot 0, head 0
   int64_t num_slots = 0;          // P
   int64_t slot_stride_bytes = 0;  // between slots; may be more than a slot of this part

@@ -21,7 +21,7 @@ struct RefScratch {
 };
 
 RefScratch take_scratch(const KdaParams& p, Scratch& scratch) {
-  const int64_t nodes = min_i64(p.q.shape[0], kMaxVerifyNodes);
+  const int64_t nodes = kMaxVerifyNodes;  // not the batch: scratch must not grow with it
   RefScratch out{scratch.take<KdaRefToken>(nodes),
                  scratch.take<float>((1 + nodes) * p.state.shape[3])};
   for (int64_t i = 0; i < nodes; ++i) {
