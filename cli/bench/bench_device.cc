@@ -119,8 +119,14 @@ Result<BenchTensor> BenchDevice::normal(DType dtype, std::initializer_list<int64
   return tensor;
 }
 
+Status check_bench_device(const std::string& name) {
+  if (name == "cpu") return {};
+  return Status(StatusCode::kInvalidArgument,
+                "--device: expected cpu, the only device that bench measures on, got " + name);
+}
+
 Result<std::unique_ptr<BenchDevice>> make_bench_device(const std::string& name, BenchClock clock) {
-  LINESTATE_RETURN_IF_ERROR(check_device(name));
+  LINESTATE_RETURN_IF_ERROR(check_bench_device(name));
   return std::unique_ptr<BenchDevice>(std::make_unique<CpuBenchDevice>(clock));
 }
 

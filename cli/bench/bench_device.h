@@ -59,7 +59,10 @@ class BenchDevice {
   Status write_normal(const TensorView& view, double scale, double mean);
 };
 
-/// "cpu". Errors: kInvalidArgument listing the devices.
+/// Errors: kInvalidArgument listing the devices that bench measures on.
+Status check_bench_device(const std::string& name);
+
+/// "cpu". Errors as check_bench_device.
 Result<std::unique_ptr<BenchDevice>> make_bench_device(const std::string& name,
                                                        BenchClock clock = BenchClock::kWall);
 

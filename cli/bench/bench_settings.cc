@@ -77,7 +77,7 @@ Result<std::vector<RowLayout>> layouts_of(const BenchOp& op, const BenchOptions&
 }
 
 Status check_options(const BenchOptions& options) {
-  LINESTATE_RETURN_IF_ERROR(check_device(options.device));
+  LINESTATE_RETURN_IF_ERROR(check_bench_device(options.device));
   LINESTATE_RETURN_IF_ERROR(check_values("--heads", options.heads, 0, 4096));
   LINESTATE_RETURN_IF_ERROR(check_values("--batch", options.batches, 1, 4096));
   LINESTATE_RETURN_IF_ERROR(check_values("--draft", {options.draft}, 1, kMaxVerifyNodes));
