@@ -33,7 +33,7 @@ HWY_INLINE void panel_multiply(const TileLeft& left, const float* right, int64_t
 /// The square on the diagonal: row r takes terms l <= r only. Rows of `right` are a Group apart.
 HWY_INLINE void panel_multiply_triangle(const TileLeft& left, const float* right, PanelTile& tile) {
   for (int l = 0; l < kPanelRows; ++l) {
-    const Group columns = group_load(right + l * kGroup);
+    const Group columns = group_load(right + int64_t{l} * kGroup);
     for (int r = l; r < kPanelRows; ++r) {
       const Group x = group_of(left.data[r * left.row + l * left.col]);
       tile.at[r][0] = mul_add(x, columns, tile.at[r][0]);

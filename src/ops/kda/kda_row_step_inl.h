@@ -25,7 +25,7 @@ HWY_INLINE void kda_decay_and_predict(const float* alpha, const float* key, int6
   for (int r = 0; r < R; ++r) sum[r] = group_of(0.0f);
   for (int64_t k = 0; k < K; k += kGroup) {
     for (int i = 0; i < kGroupVecs; ++i) {
-      const int64_t at = k + i * kVecLanes;
+      const int64_t at = k + int64_t{i} * kVecLanes;
       const Vec decay = vec_load(alpha + at);
       const Vec with = vec_load(key + at);
       for (int r = 0; r < R; ++r) {
@@ -48,7 +48,7 @@ HWY_INLINE void kda_update_and_read(const float* key, const float* query, const 
   for (int r = 0; r < R; ++r) sum[r] = group_of(0.0f);
   for (int64_t k = 0; k < K; k += kGroup) {
     for (int i = 0; i < kGroupVecs; ++i) {
-      const int64_t at = k + i * kVecLanes;
+      const int64_t at = k + int64_t{i} * kVecLanes;
       const Vec with = vec_load(key + at);
       const Vec asked = vec_load(query + at);
       for (int r = 0; r < R; ++r) {

@@ -33,7 +33,7 @@ HWY_INLINE void decay_keys(const KdaBlock& b, int64_t i, int64_t j) {
   for (int x = 0; x < J; ++x) kd[x] = qd[x] = group_of(0.0f);
   for (int64_t k = 0; k < b.K; k += kGroup) {
     for (int l = 0; l < kGroupVecs; ++l) {
-      const int64_t at = k + l * kVecLanes;
+      const int64_t at = k + int64_t{l} * kVecLanes;
       const Vec decay = vec_load(alpha + at);
       const Vec key = vec_load(k_i + at);
       const Vec query = vec_load(q_i + at);
