@@ -37,8 +37,9 @@ void check_request(const TraceRequest& request) {
   // Every token has an id, the same each time.
   for (const int64_t position :
        {int64_t{0}, request.input_length - 1, request.input_length, request.total_tokens() - 1}) {
-    must(linestate::cli::token_id(request, 3, position) ==
-         linestate::cli::token_id(request, 3, position));
+    const auto first = linestate::cli::token_id(request, 3, position);
+    const auto second = linestate::cli::token_id(request, 3, position);
+    must(first == second);
   }
 }
 

@@ -19,7 +19,7 @@ struct Parts {
 
 // The problem of an operator whose params are `params` but for the rows of the call.
 template <typename Params, typename SetRows>
-BenchProblem finish(std::shared_ptr<Parts> parts, Params params, const SetRows& set_rows,
+BenchProblem finish(const std::shared_ptr<Parts>& parts, Params params, const SetRows& set_rows,
                     Status (*op)(const Params&, const ExecContext&, std::string_view),
                     KernelChoice (*explain)(const Params&, const ExecContext&, std::string_view)) {
   BenchProblem problem;
@@ -71,8 +71,8 @@ LightningParams lightning_params(TensorMaker& make, const BenchSpec& spec,
   return params;
 }
 
-BenchProblem kda_problem(std::shared_ptr<Parts> parts, TensorMaker& make, const BenchSpec& spec,
-                         const LayerWeightTensors& weights) {
+BenchProblem kda_problem(const std::shared_ptr<Parts>& parts, TensorMaker& make,
+                         const BenchSpec& spec, const LayerWeightTensors& weights) {
   const KdaParams params = kda_params(make, spec, weights, parts->rows);
   const auto set_rows = [](KdaParams& p, const RowTensors& rows) { p.rows = rows; };
   if (!make.status().ok()) return {};
@@ -101,7 +101,7 @@ BenchProblem kda_problem(std::shared_ptr<Parts> parts, TensorMaker& make, const 
       kda_verify, explain_kda_verify);
 }
 
-BenchProblem lightning_problem(std::shared_ptr<Parts> parts, TensorMaker& make,
+BenchProblem lightning_problem(const std::shared_ptr<Parts>& parts, TensorMaker& make,
                                const BenchSpec& spec, const LayerWeightTensors& weights) {
   const LightningParams params = lightning_params(make, spec, weights, parts->rows);
   const auto set_rows = [](LightningParams& p, const RowTensors& rows) { p.rows = rows; };
@@ -131,8 +131,8 @@ BenchProblem lightning_problem(std::shared_ptr<Parts> parts, TensorMaker& make,
       lightning_verify, explain_lightning_verify);
 }
 
-BenchProblem conv_problem(std::shared_ptr<Parts> parts, TensorMaker& make, const BenchSpec& spec,
-                          const LayerWeightTensors& weights) {
+BenchProblem conv_problem(const std::shared_ptr<Parts>& parts, TensorMaker& make,
+                          const BenchSpec& spec, const LayerWeightTensors& weights) {
   const int64_t channels = spec.layer.conv_channels();
   const int64_t tokens = spec.layout.total();
   CausalConv1dParams params;
@@ -157,8 +157,8 @@ BenchProblem conv_problem(std::shared_ptr<Parts> parts, TensorMaker& make, const
   return finish(parts, params, set_rows, causal_conv1d_update, explain_causal_conv1d_update);
 }
 
-BenchProblem norm_problem(std::shared_ptr<Parts> parts, TensorMaker& make, const BenchSpec& spec,
-                          const LayerWeightTensors& weights) {
+BenchProblem norm_problem(const std::shared_ptr<Parts>& parts, TensorMaker& make,
+                          const BenchSpec& spec, const LayerWeightTensors& weights) {
   const HeadShape& heads = spec.layer.heads;
   const int64_t tokens = spec.layout.total();
   if (spec.op.layer == LayerKind::kKda) {
