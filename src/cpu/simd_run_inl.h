@@ -1,5 +1,5 @@
-// Runs of elements whose dtype is known only at run time. Compiled once per instruction set, see
-// simd_inl.h.
+// Runs of elements: of a dtype that is known only at run time, and of f32 whose length is a multiple
+// of kGroup. Compiled once per instruction set, see simd_inl.h.
 #if defined(LINESTATE_CPU_SIMD_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LINESTATE_CPU_SIMD_RUN_INL_H_
 #undef LINESTATE_CPU_SIMD_RUN_INL_H_
@@ -61,6 +61,29 @@ HWY_INLINE bool simd_store_run(void* data, DType dtype, int64_t offset, int64_t 
     default:
       return store_run(data, dtype, offset, 1, n, values);
   }
+}
+
+/// product <- a * b; any of them may be another.
+HWY_INLINE void run_multiply(const float* a, const float* b, int64_t n, float* product) {
+  for (int64_t i = 0; i < n; i += kVecLanes) {
+    vec_store(product + i, hn::Mul(vec_load(a + i), vec_load(b + i)));
+  }
+}
+
+/// sum <- sum + factor * x.
+HWY_INLINE void run_add_scaled(const float* x, float factor, int64_t n, float* sum) {
+  for (int64_t i = 0; i < n; i += kVecLanes) {
+    vec_store(sum + i, hn::MulAdd(vec_of(factor), vec_load(x + i), vec_load(sum + i)));
+  }
+}
+
+/// a . b.
+HWY_INLINE float run_dot(const float* a, const float* b, int64_t n) {
+  Group sum = group_of(0.0f);
+  for (int64_t i = 0; i < n; i += kGroup) {
+    sum = mul_add(group_load(a + i), group_load(b + i), sum);
+  }
+  return group_sum(sum);
 }
 
 }  // namespace HWY_NAMESPACE

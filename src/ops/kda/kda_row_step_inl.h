@@ -72,29 +72,6 @@ HWY_INLINE void kda_decay_and_update(const float* alpha, const float* key, float
   }
 }
 
-/// product [K] <- a * b; any of them may be another.
-HWY_INLINE void kda_multiply(const float* a, const float* b, int64_t K, float* product) {
-  for (int64_t k = 0; k < K; k += kVecLanes) {
-    vec_store(product + k, hn::Mul(vec_load(a + k), vec_load(b + k)));
-  }
-}
-
-/// s [K] <- s + u k.
-HWY_INLINE void kda_add_scaled(const float* key, float u, int64_t K, float* s) {
-  for (int64_t k = 0; k < K; k += kVecLanes) {
-    vec_store(s + k, hn::MulAdd(vec_of(u), vec_load(key + k), vec_load(s + k)));
-  }
-}
-
-/// a b over K elements, and in the order of the sums above.
-HWY_INLINE float kda_dot(const float* a, const float* b, int64_t K) {
-  Group sum = group_of(0.0f);
-  for (int64_t k = 0; k < K; k += kGroup) {
-    sum = mul_add(group_load(a + k), group_load(b + k), sum);
-  }
-  return group_sum(sum);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace linestate
 HWY_AFTER_NAMESPACE();

@@ -15,8 +15,8 @@
 #define HWY_TARGET_INCLUDE "ops/kda/replay/kda_decode_replay_cpu.cc"
 #include <hwy/foreach_target.h>
 
+#include "cpu/simd_run_inl.h"
 #include "ops/kda/kda_math_inl.h"
-#include "ops/kda/kda_row_step_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace linestate {
@@ -33,22 +33,22 @@ HWY_INLINE void read_ring(const KdaReplayParams& p, const KdaReplayRow& x, int64
     const TensorView& gamma = p.ring.gamma;
     simd_load_run(gamma.data, gamma.dtype, offset_of(gamma, x.row.slot, j), gamma.stride[2], K,
                   s.gamma);
-    kda_multiply(s.gamma, token.alpha, K, s.gamma);
+    run_multiply(s.gamma, token.alpha, K, s.gamma);
   }
-  kda_multiply(s.gamma, token.k, K, s.k);
-  kda_multiply(s.gamma, token.q, K, s.q);
+  run_multiply(s.gamma, token.k, K, s.k);
+  run_multiply(s.gamma, token.q, K, s.q);
   for (int64_t r = 0; r < x.pending; ++r) {
     const RingRun key = ring_run(p.ring.keys, x.row.slot, j, r);
     const RingRun value = ring_run(p.ring.values, x.row.slot, j, r);
     float* kappa = s.keys + r * K;
     simd_load_run(key.data, key.dtype, key.offset, key.stride, K, kappa);
     simd_load_run(value.data, value.dtype, value.offset, value.stride, V, s.values + r * V);
-    kda_multiply(kappa, token.alpha, K, kappa);
-    s.k_dot[r] = kda_dot(kappa, token.k, K);
-    s.q_dot[r] = kda_dot(kappa, token.q, K);
+    run_multiply(kappa, token.alpha, K, kappa);
+    s.k_dot[r] = run_dot(kappa, token.k, K);
+    s.q_dot[r] = run_dot(kappa, token.q, K);
   }
   std::copy(token.k, token.k + K, s.keys + x.pending * K);
-  s.q_dot[x.pending] = kda_dot(token.k, token.q, K);
+  s.q_dot[x.pending] = run_dot(token.k, token.q, K);
 }
 
 // Row v of S0; a fresh row has none.
@@ -72,9 +72,9 @@ HWY_INLINE float step_row(const KdaHeadToken& token, int64_t pending, int64_t V,
     p += x.k_dot[r] * x.values[r * V + v];
     o += x.q_dot[r] * x.values[r * V + v];
   }
-  p += kda_dot(x.decode.s, x.k, K);
+  p += run_dot(x.decode.s, x.k, K);
   const float u = token.beta * (token.v[v] - p);
-  x.decode.o[v] = kda_dot(x.decode.s, x.q, K) + (o + x.q_dot[pending] * u);
+  x.decode.o[v] = run_dot(x.decode.s, x.q, K) + (o + x.q_dot[pending] * u);
   return u;
 }
 
@@ -82,10 +82,10 @@ HWY_INLINE float step_row(const KdaHeadToken& token, int64_t pending, int64_t V,
 HWY_INLINE void flush_row(int64_t records, int64_t V, int64_t K, int64_t v,
                           const KdaReplayScratch& x) {
   float* s = x.decode.s;
-  kda_multiply(s, x.gamma, K, s);
+  run_multiply(s, x.gamma, K, s);
   for (int64_t r = 0; r < records; ++r) {
     const float u = x.values[r * V + v];
-    kda_add_scaled(x.keys + r * K, u, K, s);
+    run_add_scaled(x.keys + r * K, u, K, s);
   }
 }
 

@@ -7,40 +7,97 @@
 
 #include "base/device_status.h"
 #include "base/row_access.h"
-#include "cpu/avx2.h"
 #include "cpu/parallel_for.h"
 #include "cpu/scratch.h"
-#include "cpu/small_matmul.h"
 #include "ops/lightning/lightning_access.h"
 #include "ops/lightning/lightning_decay.h"
 #include "ops/lightning/lightning_ring.h"
 #include "ops/lightning/lightning_step_cpu.h"
 #include "ops/lightning/replay/lightning_decode_replay_kernels.h"
 
+#ifndef LINESTATE_LIGHTNING_REPLAY_ONCE
+#define LINESTATE_LIGHTNING_REPLAY_ONCE
 namespace linestate {
-namespace {
 
-constexpr int64_t kLanes = 16;  // D is a multiple of it
-
-struct Buffers {
+struct LightningReplayScratch {
   float* q;        // [K]
   float* q_decay;  // [K], times scale * lambda^(c+1)
   float* k;        // [R, K], record c is this token's
-  float* k_decay;  // [K, R], k_j * lambda^(c-j), for the flush
   float* v;        // [R, V]
+  float* v_decay;  // [R, V], v_j * lambda^(c-j), for the flush
   float* o;        // [V]
   float* S;        // [K, V], used when the pool is not dense f32
 };
 
-Buffers cut(Scratch& scratch, const LightningReplayParams& params) {
+}  // namespace linestate
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/lightning/replay/lightning_decode_replay_cpu.cc"
+#include <hwy/foreach_target.h>
+
+#include "cpu/simd_run_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace linestate {
+namespace HWY_NAMESPACE {
+
+// o = S0^T q_decay + sum_j weight_j (k_j . q) v_j; S0 may be null, which is zero.
+void replay_output(const LightningReplayScratch& x, const float* S0, const float* weight,
+                   int64_t records, int64_t dim) {
+  constexpr int64_t kRows = 4;  // of S, read together: o is loaded and stored once for all of them
+  for (int64_t d = 0; d < dim; d += kGroup) group_store(x.o + d, group_of(0.0f));
+  for (int64_t i = 0; S0 != nullptr && i < dim; i += kRows) {
+    for (int64_t d = 0; d < dim; d += kGroup) {
+      Group o = group_load(x.o + d);
+      for (int64_t r = i; r < i + kRows; ++r) {
+        o = mul_add(group_of(x.q_decay[r]), group_load(S0 + r * dim + d), o);
+      }
+      group_store(x.o + d, o);
+    }
+  }
+  for (int64_t j = 0; j < records; ++j) {
+    run_add_scaled(x.v + j * dim, weight[j] * run_dot(x.k + j * dim, x.q, dim), dim, x.o);
+  }
+}
+
+// S <- hi S + (lo S + sum_j k_j v_decay_j^T).
+void replay_flush(const LightningReplayScratch& x, float hi, float lo, int64_t records, int64_t dim,
+                  float* S) {
+  for (int64_t i = 0; i < dim; ++i) {
+    for (int64_t d = 0; d < dim; d += kGroup) {
+      float* at = S + i * dim + d;
+      const Group old = group_load(at);
+      Group sum = old * group_of(lo);
+      for (int64_t j = 0; j < records; ++j) {
+        sum = mul_add(group_of(x.k[j * dim + i]), group_load(x.v_decay + j * dim + d), sum);
+      }
+      group_store(at, mul_add(old, group_of(hi), sum));
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace linestate
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace linestate {
+
+HWY_EXPORT(replay_output);
+HWY_EXPORT(replay_flush);
+
+namespace {
+
+LightningReplayScratch cut(Scratch& scratch, const LightningReplayParams& params) {
   const int64_t dim = params.lightning.q.shape[2];
   const int64_t length = params.ring.keys.shape[2] + 1;
-  Buffers x;
+  LightningReplayScratch x;
   x.q = scratch.take<float>(dim);
   x.q_decay = scratch.take<float>(dim);
   x.k = scratch.take<float>(length * dim);
-  x.k_decay = scratch.take<float>(dim * length);
   x.v = scratch.take<float>(length * dim);
+  x.v_decay = scratch.take<float>(length * dim);
   x.o = scratch.take<float>(dim);
   x.S = scratch.take<float>(dim * dim);
   return x;
@@ -50,48 +107,6 @@ int64_t scratch_bytes(const LightningReplayParams& params) {
   Scratch counter;
   cut(counter, params);
   return std::max(counter.bytes(), lightning_step_scratch_bytes());
-}
-
-// Sixteen running sums, so that the loop is vector code with an order of its own.
-LINESTATE_INLINE float dot(const float* __restrict a, const float* __restrict b, int64_t dim) {
-  float sum[kLanes] = {};
-  for (int64_t d = 0; d < dim; d += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) sum[l] += a[d + l] * b[d + l];
-  }
-  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-    for (int64_t l = 0; l < width; ++l) sum[l] += sum[l + width];
-  }
-  return sum[0];
-}
-
-// o = S0^T q_decay + sum_j weight_j (k_j . q) v_j; S0 may be null, which is zero.
-LINESTATE_INLINE void output_body(const Buffers& x, const float* S0, const float* weight,
-                                  int64_t records, int64_t dim) {
-  float* __restrict o = x.o;
-  for (int64_t d = 0; d < dim; ++d) o[d] = 0.0f;
-  for (int64_t i = 0; S0 != nullptr && i < dim; i += 4) {
-    const float* __restrict S = S0 + i * dim;
-    const float q0 = x.q_decay[i], q1 = x.q_decay[i + 1];
-    const float q2 = x.q_decay[i + 2], q3 = x.q_decay[i + 3];
-    for (int64_t d = 0; d < dim; ++d) {
-      o[d] += (q0 * S[d] + q1 * S[dim + d]) + (q2 * S[2 * dim + d] + q3 * S[3 * dim + d]);
-    }
-  }
-  for (int64_t j = 0; j < records; ++j) {
-    const float a = weight[j] * dot(x.k + j * dim, x.q, dim);
-    const float* __restrict v = x.v + j * dim;
-    for (int64_t d = 0; d < dim; ++d) o[d] += a * v[d];
-  }
-}
-
-LINESTATE_AVX2 void output_avx2(const Buffers& x, const float* S0, const float* weight,
-                                int64_t records, int64_t dim) {
-  output_body(x, S0, weight, records, dim);
-}
-
-void output(const Buffers& x, const float* S0, const float* weight, int64_t records, int64_t dim) {
-  if (cpu_has_avx2()) return output_avx2(x, S0, weight, records, dim);
-  output_body(x, S0, weight, records, dim);
 }
 
 struct Step {
@@ -104,7 +119,7 @@ struct Step {
   float slope;
 };
 
-void load_records(const Step& step, const Buffers& x) {
+void load_records(const Step& step, const LightningReplayScratch& x) {
   const LightningParams& params = step.replay.lightning;
   const int64_t dim = params.q.shape[2];
   for (int64_t j = 0; j < step.pending; ++j) {
@@ -117,21 +132,21 @@ void load_records(const Step& step, const Buffers& x) {
 }
 
 // Returns false when a finite value became infinite in the pool's dtype.
-bool flush_records(const Step& step, const Buffers& x, float* in_place) {
+bool flush_records(const Step& step, const LightningReplayScratch& x, float* in_place) {
   const TensorView& state = step.replay.lightning.state;
   const int64_t dim = state.shape[2];
   const int64_t records = step.pending + 1;
   for (int64_t j = 0; j < records; ++j) {
     const auto decay = static_cast<float>(decay_f64(step.slope, step.pending - j));
-    for (int64_t d = 0; d < dim; ++d) x.k_decay[d * records + j] = x.k[j * dim + d] * decay;
+    for (int64_t d = 0; d < dim; ++d) x.v_decay[j * dim + d] = x.v[j * dim + d] * decay;
   }
   float* S = in_place != nullptr ? in_place : x.S;
   const SplitDecay decay = split_decay(step.slope, records);
-  small_matmul({x.k_decay, x.v, S, records, dim, dim, dim, dim, records, decay.hi, decay.lo});
+  HWY_DYNAMIC_DISPATCH(replay_flush)(x, decay.hi, decay.lo, records, dim, S);
   return in_place != nullptr || store_state(state, step.row.slot, step.head, S);
 }
 
-bool append_record(const Step& step, const Buffers& x) {
+bool append_record(const Step& step, const LightningReplayScratch& x) {
   const ReplayRing& ring = step.replay.ring;
   const int64_t dim = ring.keys.shape[3];
   if (step.row.fresh) zero_state(step.replay.lightning.state, step.row.slot, step.head);
@@ -146,7 +161,7 @@ bool append_record(const Step& step, const Buffers& x) {
 void buffered_step(const Step& step, bool flush, Scratch scratch) {
   const LightningParams& params = step.replay.lightning;
   const int64_t dim = params.q.shape[2];
-  const Buffers x = cut(scratch, step.replay);
+  const LightningReplayScratch x = cut(scratch, step.replay);
   load_records(step, x);
   const auto scale = static_cast<double>(params.scale);
   const auto of_state = static_cast<float>(scale * decay_f64(step.slope, step.pending + 1));
@@ -161,7 +176,7 @@ void buffered_step(const Step& step, bool flush, Scratch scratch) {
     load_state(params.state, step.row.slot, step.head, false, x.S);
     S0 = x.S;
   }
-  output(x, S0, weight, step.pending + 1, dim);
+  HWY_DYNAMIC_DISPATCH(replay_output)(x, S0, weight, step.pending + 1, dim);
   store_token(params.out, step.n, step.head, x.o);
   const bool fits = flush ? flush_records(step, x, in_place) : append_record(step, x);
   if (fits) return;
@@ -199,3 +214,4 @@ Status lightning_decode_replay_cpu(const LightningReplayParams& replay,
 }
 
 }  // namespace linestate
+#endif
