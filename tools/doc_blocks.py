@@ -106,9 +106,9 @@ def check_python(blocks: list[Block], folder: Path) -> str:
 
 def check(blocks: list[Block], languages: list[str], build: Path) -> int:
     wrong = ran = 0
-    for block in blocks:
-        if block.skipped and block.language in languages:
-            print(f"doc_blocks: {block.name}: not run: {block.skipped}")
+    skipped = [block for block in blocks if block.skipped and block.language in languages]
+    for block in skipped:
+        print(f"doc_blocks: {block.name}: not run: {block.skipped}")
     todo = [block for block in blocks if not block.skipped and block.language in languages]
     for block in todo:
         with tempfile.TemporaryDirectory() as name:
@@ -129,7 +129,10 @@ def check(blocks: list[Block], languages: list[str], build: Path) -> int:
         if problem:
             wrong += 1
             print(f"doc_blocks: {block.name}: {problem}")
-    print(f"doc_blocks: {ran} blocks checked ({', '.join(languages)}), {wrong} wrong")
+    print(
+        f"doc_blocks: {ran} blocks checked ({', '.join(languages)}), {wrong} wrong,"
+        f" {len(skipped)} skipped"
+    )
     return 1 if wrong or not ran else 0
 
 

@@ -20,4 +20,7 @@ if [ "${left_out:-0}" -gt 0 ]; then
 elif [ "${#select[@]}" -gt 0 ]; then
   echo "No test of this build needs a GPU."
 fi
+while read -r name tests; do
+  echo "$tests tests of $name were skipped: they wait for a build without ThreadSanitizer."
+done <"build/$preset/left_out.txt"
 exit "$status"

@@ -137,14 +137,15 @@ class ForwardMetadata {
 
   /// Checks the batch; folds the replay rings of slots that prefill, verify or copy will read; runs
   /// the deferred slot work; refills the buffers in place; advances the cursors of decode rows. On
-  /// error nothing has happened: pool and metadata are as before. Errors: kInvalidArgument naming
+  /// error nothing has happened: pool and metadata are as before; on a device, an error behind the
+  /// copy of the batch leaves the metadata idle. Errors: kInvalidArgument naming
   /// the row and field (kinds not contiguous, a decode row without exactly one token, negative or
   /// too many tokens, num_valid > tokens, duplicate live slots after translation, bad parents, a
   /// batch that its shape does not hold, pool, metadata and context on different devices, a
   /// snapshot position outside its row, deferred work without extend rows or on bad slots, a bad
-  /// slot table, more than the capacity, on a device pre.restore); of pre.restore what unpack_slot
-  /// reports, with its index; kResourceExhausted; kFailedPrecondition (the stream is being
-  /// captured); kDevice (the device's own failure; contents are undefined then).
+  /// slot table, more than the capacity); kUnsupported (pre.restore into a pool on a device); of
+  /// pre.restore what unpack_slot reports, with its index; kResourceExhausted; kFailedPrecondition
+  /// (the stream is being captured); kDevice (the device's own failure).
   Status prepare(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
 
   Device device() const;

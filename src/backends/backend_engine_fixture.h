@@ -31,6 +31,17 @@ struct StepExtras {
   DeferredSlotWork pre;
 };
 
+/// A pool of the two layers, with rings where the options ask for them.
+inline PoolSpec engine_pool_spec(const TwoLayers& layers, const EngineOptions& options) {
+  PoolSpec spec = make_pool_spec(layers.model(), options.state, options.io);
+  spec.replay.length = options.replay_length;
+  spec.replay.dtype = options.replay_dtype;
+  const ConstTensorView slopes = layers.lightning_weights().slopes;
+  const auto* values = static_cast<const float*>(slopes.data);
+  spec.replay.slopes = {{}, {values, values + slopes.shape[0]}};
+  return spec;
+}
+
 class Engine {
  public:
   static constexpr int64_t kSlots = 8;
@@ -38,7 +49,7 @@ class Engine {
   explicit Engine(EngineOptions options = {})
       : layers_(options.io),
         options_(std::move(options)),
-        pool_(*StatePool::create(pool_spec(), kSlots)),
+        pool_(*StatePool::create(engine_pool_spec(layers_, options_), kSlots)),
         metadata_(*ForwardMetadata::create(ForwardCapacity{16, 256, 16})),
         records_(*VerifyRecords::create(layers_.model(), options_.io, 256)) {
     for (const TensorView& plane : pool_.planes()) fill_nan(plane);  // dirty memory
@@ -109,15 +120,6 @@ class Engine {
   }
 
  private:
-  PoolSpec pool_spec() const {
-    PoolSpec spec = make_pool_spec(layers_.model(), options_.state, options_.io);
-    spec.replay.length = options_.replay_length;
-    spec.replay.dtype = options_.replay_dtype;
-    const ConstTensorView slopes = layers_.lightning_weights().slopes;
-    const auto* values = static_cast<const float*>(slopes.data);
-    spec.replay.slopes = {{}, {values, values + slopes.shape[0]}};
-    return spec;
-  }
   KdaBackend kda() const { return *KdaBackend::create(layers_.model(), names()); }
   LightningBackend lightning() const { return *LightningBackend::create(layers_.model(), names()); }
   KernelOptions names() const {

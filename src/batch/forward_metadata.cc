@@ -8,6 +8,7 @@
 #include "batch/batch_fill.h"
 #include "batch/check_batch.h"
 #include "batch/slot_work.h"
+#include "cuda/device_common.h"
 #include "linestate/device_memory.h"
 #include "linestate/device_staging.h"
 #include "linestate/forward_batch.h"
@@ -17,8 +18,6 @@ namespace linestate {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 24;  // of anything a capacity counts
-
-bool on_cpu(Device device) { return device.type == DeviceType::kCpu; }
 
 // Where a batch is written before operators may see it.
 struct Staging {
@@ -52,6 +51,7 @@ struct ForwardMetadata::Impl {
   Status check_devices(const StatePool& pool, const ExecContext& context) const;
   Status upload(const ExecContext& context);
   void publish();
+  void forget();
   Status take_ids(const SlotWork& slot_work);
   /// The ids of slot work where operators read them.
   const int32_t* ids() const { return on_cpu(device) ? work.data() : arrays.work; }
@@ -153,6 +153,12 @@ void ForwardMetadata::Impl::publish() {
   copy_array(arrays.taken, now.taken.data(), snapshots);
 }
 
+// The current batch becomes an idle one.
+void ForwardMetadata::Impl::forget() {
+  static_cast<void>(staging[turn].copied.wait());
+  fill_batch(ForwardBatch{}, 0, places(), now);
+}
+
 // Cursors of the decode rows advance, once for all layers. A row that is to be snapshotted flushes.
 Status ForwardMetadata::Impl::begin_replay(const StatePool& pool, const ExecContext& context) {
   for (Segment& segment : now.segments) {
@@ -223,14 +229,17 @@ Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool
   LINESTATE_RETURN_IF_ERROR(impl_->take_ids(*work));
   fill_batch(batch, pool.num_slots(), impl_->places(), impl_->next);
   LINESTATE_RETURN_IF_ERROR(impl_->upload(context));
-  LINESTATE_RETURN_IF_ERROR(work->run(pool, context, impl_->ids()));
+  if (const Status ran = work->run(pool, context, impl_->ids()); !ran.ok()) {
+    if (!on_cpu(impl_->device)) impl_->forget();  // its tensors hold the new batch already
+    return ran;
+  }
   impl_->publish();
   return pool.has_replay() ? impl_->begin_replay(pool, context) : Status();
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }
 
-Status ForwardMetadata::read_taken(const ExecContext& context) {
+Status ForwardMetadata::read_taken(const ExecContext& context) try {
   std::vector<uint8_t>& taken = impl_->now.taken;
   if (on_cpu(impl_->device) || taken.empty()) return {};
   LINESTATE_RETURN_IF_ERROR(copy_bytes({impl_->taken_staging.data(), {}},
@@ -244,6 +253,8 @@ Status ForwardMetadata::read_taken(const ExecContext& context) {
     copy_array(taken.data() + first, seen + first, segment.taken.shape[0]);
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Device ForwardMetadata::device() const { return impl_->device; }

@@ -4,38 +4,13 @@
 #include <cstring>
 #include <new>
 
-#include "base/int_math.h"
-#include "base/message.h"
+#include "cuda/device_common.h"
+#include "linestate/device_staging.h"
 #ifdef LINESTATE_CUDA
 #include "cuda/cuda_api.h"
 #endif
 
 namespace linestate {
-namespace {
-
-constexpr int64_t kAlignment = 256;
-
-[[maybe_unused]] Status no_such_device(Device device) {
-  if (device.type == DeviceType::kCuda) {
-    return Status(StatusCode::kUnsupported, "built without CUDA");
-  }
-  return Status(StatusCode::kUnsupported,
-                concat("device memory: expected cpu or cuda, got ", device_name(device)));
-}
-
-Status no_memory(Device device, int64_t bytes) {
-  return Status(StatusCode::kResourceExhausted,
-                concat("cannot allocate ", bytes, " bytes on ", device_name(device)));
-}
-
-bool on_cpu(Device device) { return device.type == DeviceType::kCpu; }
-
-Status check_bytes(int64_t bytes) {
-  if (bytes >= 0) return {};
-  return invalid_argument("bytes: expected >= 0, got ", bytes);
-}
-
-}  // namespace
 
 #ifdef LINESTATE_CUDA
 
@@ -50,7 +25,7 @@ Result<void*> cuda_allocate(Device device, int64_t bytes) {
   const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
   if (error == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    return no_memory(device, bytes);
+    return no_memory_of("on", device, bytes);
   }
   LINESTATE_RETURN_IF_ERROR(cuda_status("cudaMalloc", error));
   return data;
@@ -59,23 +34,6 @@ Result<void*> cuda_allocate(Device device, int64_t bytes) {
 void cuda_free(Device device, void* data) {
   const CudaDeviceGuard guard(device.index);
   static_cast<void>(cudaFree(data));
-}
-
-Status cuda_copy(Place dst, ConstPlace src, int64_t bytes, void* stream) {
-  const CudaDeviceGuard guard(on_cpu(dst.device) ? src.device.index : dst.device.index);
-  LINESTATE_RETURN_IF_ERROR(guard.status());
-  const auto size = static_cast<size_t>(bytes);
-  if (!on_cpu(dst.device) && !on_cpu(src.device) && dst.device.index != src.device.index) {
-    LINESTATE_CUDA_CALL("cudaMemcpyPeerAsync",
-                        cudaMemcpyPeerAsync(dst.data, dst.device.index, src.data, src.device.index,
-                                            size, stream_of(stream)));
-    return {};
-  }
-  LINESTATE_CUDA_CALL("cudaMemcpyAsync", cudaMemcpyAsync(dst.data, src.data, size,
-                                                         cudaMemcpyDefault, stream_of(stream)));
-  if (!on_cpu(dst.device) && !on_cpu(src.device)) return {};
-  LINESTATE_CUDA_CALL("cudaStreamSynchronize", cudaStreamSynchronize(stream_of(stream)));
-  return {};
 }
 
 Status cuda_fill(Place dst, uint8_t value, int64_t bytes, void* stream) {
@@ -116,9 +74,6 @@ namespace {
 
 Result<void*> cuda_allocate(Device device, int64_t) { return no_such_device(device); }
 void cuda_free(Device, void*) {}
-Status cuda_copy(Place dst, ConstPlace src, int64_t, void*) {
-  return no_such_device(on_cpu(dst.device) ? src.device : dst.device);
-}
 Status cuda_fill(Place dst, uint8_t, int64_t, void*) { return no_such_device(dst.device); }
 Status cuda_synchronize(Device device, void*) { return no_such_device(device); }
 Result<void*> cuda_stream(Device device) { return no_such_device(device); }
@@ -128,16 +83,14 @@ void cuda_stream_destroy(Device, void*) {}
 
 #endif
 
-Result<DeviceMemory> DeviceMemory::allocate(Device device, int64_t bytes) {
-  LINESTATE_RETURN_IF_ERROR(check_bytes(bytes));
-  if (device.type == DeviceType::kExternal) return no_such_device(device);
+Result<DeviceMemory> DeviceMemory::allocate(Device device, int64_t bytes) try {
+  LINESTATE_RETURN_IF_ERROR(check_bytes_on(device, bytes));
   DeviceMemory memory;
   memory.device_ = device;
   if (bytes == 0) return memory;
   if (on_cpu(device)) {
-    if (bytes > INT64_MAX - kAlignment) return no_memory(device, bytes);
-    memory.data_ = std::aligned_alloc(kAlignment, static_cast<size_t>(round_up(bytes, kAlignment)));
-    if (memory.data_ == nullptr) return no_memory(device, bytes);
+    memory.data_ = allocate_plain(bytes);
+    if (memory.data_ == nullptr) return no_memory_of("on", device, bytes);
   } else {
     Result<void*> data = cuda_allocate(device, bytes);
     LINESTATE_RETURN_IF_ERROR(data.status());
@@ -145,6 +98,8 @@ Result<DeviceMemory> DeviceMemory::allocate(Device device, int64_t bytes) {
   }
   memory.bytes_ = bytes;
   return memory;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 DeviceMemory::~DeviceMemory() {
@@ -157,18 +112,14 @@ DeviceMemory::~DeviceMemory() {
 }
 
 Status copy_bytes(Place dst, ConstPlace src, int64_t bytes, void* stream) {
-  LINESTATE_RETURN_IF_ERROR(check_bytes(bytes));
-  if (dst.device.type == DeviceType::kExternal) return no_such_device(dst.device);
-  if (src.device.type == DeviceType::kExternal) return no_such_device(src.device);
-  if (bytes == 0) return {};
-  if (!on_cpu(dst.device) || !on_cpu(src.device)) return cuda_copy(dst, src, bytes, stream);
-  std::memcpy(dst.data, src.data, static_cast<size_t>(bytes));
-  return {};
+  LINESTATE_RETURN_IF_ERROR(copy_bytes_async(dst, src, bytes, stream));
+  // Host memory may be reused at once; device memory follows the stream.
+  if (on_cpu(dst.device) == on_cpu(src.device)) return {};
+  return synchronize(on_cpu(dst.device) ? src.device : dst.device, stream);
 }
 
 Status fill_bytes(Place dst, uint8_t value, int64_t bytes, void* stream) {
-  LINESTATE_RETURN_IF_ERROR(check_bytes(bytes));
-  if (dst.device.type == DeviceType::kExternal) return no_such_device(dst.device);
+  LINESTATE_RETURN_IF_ERROR(check_bytes_on(dst.device, bytes));
   if (bytes == 0) return {};
   if (!on_cpu(dst.device)) return cuda_fill(dst, value, bytes, stream);
   std::memset(dst.data, value, static_cast<size_t>(bytes));

@@ -33,7 +33,7 @@ TEST(DeviceMemory, RefusesWhatItCannotHave) {
             StatusCode::kResourceExhausted);
   const Device external{DeviceType::kExternal, 1};
   EXPECT_EQ(DeviceMemory::allocate(external, 8).status().message(),
-            "device memory: expected cpu or cuda, got external:1");
+            "device: expected cpu or cuda, got external:1");
   EXPECT_EQ(DeviceStream::create(external).status().code(), StatusCode::kUnsupported);
 }
 

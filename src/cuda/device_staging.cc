@@ -2,9 +2,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
-#include "base/int_math.h"
-#include "base/message.h"
+#include "cuda/device_common.h"
 #ifdef LINESTATE_CUDA
 #include "cuda/cuda_api.h"
 #endif
@@ -12,28 +12,10 @@
 namespace linestate {
 namespace {
 
-constexpr int64_t kAlignment = 256;
-
-bool on_cpu(Device device) { return device.type == DeviceType::kCpu; }
-
-Status no_memory(Device device, int64_t bytes) {
-  return Status(
-      StatusCode::kResourceExhausted,
-      concat("cannot allocate ", bytes, " bytes of host memory for ", device_name(device)));
-}
-
-[[maybe_unused]] Status no_such_device(Device device) {
-  if (device.type == DeviceType::kCuda) {
-    return Status(StatusCode::kUnsupported, "built without CUDA");
-  }
-  return Status(StatusCode::kUnsupported,
-                concat("device: expected cpu or cuda, got ", device_name(device)));
-}
-
-Status check_device(Device device) {
-  if (device.type == DeviceType::kExternal) return no_such_device(device);
-  return {};
-}
+struct MadeGraph {
+  void* handle = nullptr;
+  int64_t num_nodes = 0;
+};
 
 }  // namespace
 
@@ -52,7 +34,7 @@ Result<void*> allocate_pinned(Device device, int64_t bytes) {
   const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
   if (error == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    return no_memory(device, bytes);
+    return no_memory_of("of host memory for", device, bytes);
   }
   LINESTATE_RETURN_IF_ERROR(cuda_status("cudaHostAlloc", error));
   return data;
@@ -118,11 +100,6 @@ Status begin_graph(Device device, void* stream) {
   return {};
 }
 
-struct MadeGraph {
-  void* handle = nullptr;
-  int64_t num_nodes = 0;
-};
-
 Result<MadeGraph> end_graph(Device device, void* stream) {
   const CudaDeviceGuard guard(device.index);
   LINESTATE_RETURN_IF_ERROR(guard.status());
@@ -165,11 +142,6 @@ void destroy_graph(Device device, void* graph) {
 
 namespace {
 
-struct MadeGraph {
-  void* handle = nullptr;
-  int64_t num_nodes = 0;
-};
-
 Result<void*> allocate_pinned(Device device, int64_t) { return no_such_device(device); }
 void free_pinned(Device, void*) {}
 Status copy_async(Place dst, ConstPlace src, int64_t, void*) {
@@ -190,16 +162,14 @@ void destroy_graph(Device, void*) {}
 
 #endif
 
-Result<PinnedMemory> PinnedMemory::allocate(Device device, int64_t bytes) {
-  if (bytes < 0) return invalid_argument("bytes: expected >= 0, got ", bytes);
-  LINESTATE_RETURN_IF_ERROR(check_device(device));
+Result<PinnedMemory> PinnedMemory::allocate(Device device, int64_t bytes) try {
+  LINESTATE_RETURN_IF_ERROR(check_bytes_on(device, bytes));
   PinnedMemory memory;
   memory.device_ = device;
   if (bytes == 0) return memory;
   if (on_cpu(device)) {
-    if (bytes > INT64_MAX - kAlignment) return no_memory(device, bytes);
-    memory.data_ = std::aligned_alloc(kAlignment, static_cast<size_t>(round_up(bytes, kAlignment)));
-    if (memory.data_ == nullptr) return no_memory(device, bytes);
+    memory.data_ = allocate_plain(bytes);
+    if (memory.data_ == nullptr) return no_memory_of("of host memory for", device, bytes);
   } else {
     Result<void*> data = allocate_pinned(device, bytes);
     LINESTATE_RETURN_IF_ERROR(data.status());
@@ -207,6 +177,8 @@ Result<PinnedMemory> PinnedMemory::allocate(Device device, int64_t bytes) {
   }
   memory.bytes_ = bytes;
   return memory;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 PinnedMemory::~PinnedMemory() {
@@ -219,16 +191,16 @@ PinnedMemory::~PinnedMemory() {
 }
 
 Status copy_bytes_async(Place dst, ConstPlace src, int64_t bytes, void* stream) {
-  if (on_cpu(dst.device) && on_cpu(src.device)) return copy_bytes(dst, src, bytes, stream);
-  if (bytes < 0) return invalid_argument("bytes: expected >= 0, got ", bytes);
-  LINESTATE_RETURN_IF_ERROR(check_device(dst.device));
-  LINESTATE_RETURN_IF_ERROR(check_device(src.device));
+  LINESTATE_RETURN_IF_ERROR(check_bytes_on(dst.device, bytes));
+  LINESTATE_RETURN_IF_ERROR(check_bytes_on(src.device, bytes));
   if (bytes == 0) return {};
-  return copy_async(dst, src, bytes, stream);
+  if (!on_cpu(dst.device) || !on_cpu(src.device)) return copy_async(dst, src, bytes, stream);
+  std::memcpy(dst.data, src.data, static_cast<size_t>(bytes));
+  return {};
 }
 
 Result<DeviceEvent> DeviceEvent::create(Device device) {
-  LINESTATE_RETURN_IF_ERROR(check_device(device));
+  LINESTATE_RETURN_IF_ERROR(check_bytes_on(device, 0));
   DeviceEvent event;
   event.device_ = device;
   if (on_cpu(device)) return event;
@@ -285,7 +257,7 @@ DeviceGraph::~DeviceGraph() {
 
 Status DeviceGraph::begin_capture(Device device, void* stream) {
   if (on_cpu(device)) return Status(StatusCode::kUnsupported, "graphs: expected cuda, got cpu");
-  LINESTATE_RETURN_IF_ERROR(check_device(device));
+  LINESTATE_RETURN_IF_ERROR(check_bytes_on(device, 0));
   if (stream == nullptr) return invalid_argument("stream: expected one of its own, got default");
   return begin_graph(device, stream);
 }

@@ -69,7 +69,7 @@ class DeviceEngine {
       : layers_(options.io),
         options_(std::move(options)),
         stream_(*DeviceStream::create(device())),
-        pool_(*StatePool::create(pool_spec(), kSlots, device())),
+        pool_(*StatePool::create(engine_pool_spec(layers_, options_), kSlots, device())),
         metadata_(*ForwardMetadata::create(ForwardCapacity{16, 256, 16, 0}, device())),
         records_(*VerifyRecords::create(layers_.model(), options_.io, 256, device())),
         status_(*DeviceStatusBlock::create(device())) {
@@ -155,15 +155,6 @@ class DeviceEngine {
   }
 
  private:
-  PoolSpec pool_spec() const {
-    PoolSpec spec = make_pool_spec(layers_.model(), options_.state, options_.io);
-    spec.replay.length = options_.replay_length;
-    spec.replay.dtype = options_.replay_dtype;
-    const ConstTensorView slopes = layers_.lightning_weights().slopes;
-    const auto* values = static_cast<const float*>(slopes.data);
-    spec.replay.slopes = {{}, {values, values + slopes.shape[0]}};
-    return spec;
-  }
   KdaBackend kda() const { return *KdaBackend::create(layers_.model()); }
   LightningBackend lightning() const { return *LightningBackend::create(layers_.model()); }
 

@@ -39,10 +39,13 @@ constexpr const char* kHostOnly =
     "*LongWidePitchedPrefill*:KdaCheck.WorkspaceAndKernelNames:*LightningContract."
     "WorkspaceAndNames*";
 
-void leave_out_host_tests() {
+/// True when nothing else is filtered out, so that the rest is what was left out here.
+bool leave_out_host_tests() {
   std::string filter = GTEST_FLAG_GET(filter);
+  const bool all = filter == "*";
   filter += filter.find('-') == std::string::npos ? "-" : ":";
   GTEST_FLAG_SET(filter, filter + kHostOnly);
+  return all;
 }
 
 }  // namespace
@@ -51,10 +54,10 @@ int main(int argc, char** argv) {
   using namespace linestate;
   using namespace linestate::testing;
   ::testing::InitGoogleTest(&argc, argv);
-  leave_out_host_tests();
+  const bool all = leave_out_host_tests();
   const Result<std::vector<CudaDevice>> devices = list_cuda_devices();
   if (!devices.ok() && !GTEST_FLAG_GET(list_tests)) {
-    std::printf("left out, no GPU: %s\n", devices.status().message().c_str());
+    std::printf("skipped, waits for an NVIDIA GPU: %s\n", devices.status().message().c_str());
     return 77;
   }
   mirror_rows(causal_conv1d_prefill_table());
@@ -78,5 +81,11 @@ int main(int argc, char** argv) {
   mirror_rows(replay_step_begin_table());
   mirror_rows(state_clear_table());
   mirror_rows(state_copy_table());
-  return RUN_ALL_TESTS();
+  const int result = RUN_ALL_TESTS();
+  const ::testing::UnitTest& tests = *::testing::UnitTest::GetInstance();
+  if (all && !GTEST_FLAG_GET(list_tests)) {
+    std::printf("%d tests of the host alone were skipped: the builds for the CPU run them.\n",
+                tests.total_test_count() - tests.test_to_run_count());
+  }
+  return result;
 }

@@ -51,8 +51,8 @@ std::vector<KdaRow> mixed_rows() {
           {-1, 0, 40}, {4, 7, 1},   {6, 0, 200, 130}, {7, 63, 130}};
 }
 
-/// Against `ref` with f32 pool and outputs: the ceilings of the general template, 2.1e-3
-/// and 1.2e-3.
+/// Against `ref` with f32 pool and outputs. Outputs: 1.05 times the rounding to bf16, for f16
+/// outputs too, which OPS gives no floor of their own. State: the ceiling of the general template.
 std::string judge(const KdaShape& shape, const std::vector<KdaRow>& rows) {
   KdaProblem problem = make_kda_problem(shape, total_tokens(rows) + 3, 17);
   problem.set_rows(rows);
@@ -64,7 +64,9 @@ std::string judge(const KdaShape& shape, const std::vector<KdaRow>& rows) {
   const HostTensor out = cast_of(problem.out, DType::kF32);
   const double o = compare(out.view(), exact.out.view()).rel;
   const double state = compare(problem.state.view(), exact.state.view()).rel;
-  if (o <= 2.1e-3 && state <= 1.2e-3) return "";
+  const HostTensor rounded = cast_of(cast_of(exact.out, DType::kBF16), DType::kF32);
+  const double floor = 1.05 * compare(rounded.view(), exact.out.view()).rel;
+  if (o <= floor && state <= 1.2e-3) return "";
   return "out " + std::to_string(o) + ", state " + std::to_string(state);
 }
 

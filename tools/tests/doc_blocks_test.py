@@ -50,6 +50,7 @@ class BlocksTest(unittest.TestCase):
         self.assertEqual(status, 0, out)
         self.assertIn("page.md:10: not run: too long", out)
         self.assertIn("3 blocks checked", out)
+        self.assertIn("1 skipped", out)
 
     def test_a_failing_block_is_named(self) -> None:
         status, out = self.verdict("```sh\nfalse\n```\n", "sh")

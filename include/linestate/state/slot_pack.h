@@ -13,7 +13,8 @@
 //   pool.mark_snapshot(other_slot, *position);
 //
 // A pool of a CUDA device needs staging: host memory of the caller's (PinnedMemory is fastest) and
-// the stream that the slot's work is on. Nothing else is allocated or waited for.
+// the stream that the slot's work is on. Nothing else is allocated or waited for, except that
+// packing from a pool with replay rings passes the slot's id to the device for the fold.
 //
 // Thread-safety: no state of its own; two calls may run at once unless they write the same slot,
 // buffer or staging.

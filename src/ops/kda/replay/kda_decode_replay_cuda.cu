@@ -4,6 +4,7 @@
 #include "base/int_math.h"
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
+#include "ops/common/replay_step_device.cuh"
 #include "ops/kda/kda_lane_step.cuh"
 #include "ops/kda/replay/kda_decode_replay_kernels.h"
 
@@ -16,17 +17,11 @@ struct Replay {
   KdaDevice kda;
   DeviceView<4> keys, values;  // [P, HV, R-1, K], [P, HV, R-1, V]
   DeviceView<3> gamma;
-  IndexView pending;
-  const uint8_t* flush;
-  int64_t flush_stride;
-  int32_t records;  // R-1
+  DeviceReplayRows rows;
 };
 
-struct Step {
-  DeviceRow row;
+struct Step : DeviceReplayStep {
   int64_t n, j;
-  int32_t pending;
-  bool flush;
 };
 
 /// What the pending keys, decayed to now, say to k^ and scale q^.
@@ -187,17 +182,7 @@ __device__ void empty_step(const KdaDevice& p, const Step& step) {
 
 __device__ Step read_step(const Replay& p, int64_t n, int64_t j) {
   DeviceStatus* status = j == 0 && threadIdx.x == 0 ? p.kda.status : nullptr;
-  Step step{read_decode_row(p.kda.rows, n, status), n, j, 0, false};
-  if (step.row.valid == 0) return step;
-  const int64_t pending = step.row.fresh ? 0 : p.pending.at(n);
-  step.flush = p.flush[n * p.flush_stride] != 0;
-  if (pending < 0 || pending > p.records || (!step.flush && pending == p.records)) {
-    raise_flag(status, DeviceFlag::kBadOffsets, n);
-    step.row.live = false;
-    step.row.valid = 0;
-  }
-  step.pending = static_cast<int32_t>(pending);
-  return step;
+  return {read_replay_step(p.kda.rows, p.rows, n, status), n, j};
 }
 
 template <typename Map>
@@ -230,10 +215,7 @@ Status kda_decode_replay_cuda(const KdaReplayParams& params, const ExecContext& 
   p.keys = device_view<4>(params.ring.keys);
   p.values = device_view<4>(params.ring.values);
   p.gamma = device_view<3>(params.ring.gamma);
-  p.pending = index_view(params.pending);
-  p.flush = static_cast<const uint8_t*>(params.flush.data);
-  p.flush_stride = params.flush.stride[0];
-  p.records = static_cast<int32_t>(params.ring.keys.shape[2]);
+  p.rows = device_replay_rows(params);
   const int64_t tasks = params.kda.q.shape[0] * p.kda.HV;
   const Status status = with_kda_map(p.kda.K, [&]<typename Map>() {
     return launch("kda_decode_replay", kda_decode_replay_kernel<Map>, grid_of(tasks), 32 * kWarps,

@@ -4,6 +4,7 @@
 #include "base/int_math.h"
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
+#include "ops/common/replay_step_device.cuh"
 #include "ops/lightning/lightning_lane_step.cuh"
 #include "ops/lightning/replay/lightning_decode_replay_kernels.h"
 
@@ -15,17 +16,11 @@ constexpr int kWarps = 8;
 struct Replay {
   LightningDevice lightning;
   DeviceView<4> keys, values;  // [P, H, R-1, D]
-  IndexView pending;
-  const uint8_t* flush;
-  int64_t flush_stride;
-  int32_t records;  // R-1
+  DeviceReplayRows rows;
 };
 
-struct Step {
-  DeviceRow row;
+struct Step : DeviceReplayStep {
   int64_t n, h;
-  int32_t pending;
-  bool flush;
   float slope;
 };
 
@@ -172,18 +167,8 @@ __device__ void empty_step(const LightningDevice& p, const Step& step) {
 
 __device__ Step read_step(const Replay& p, int64_t n, int64_t h) {
   DeviceStatus* status = h == 0 && threadIdx.x == 0 ? p.lightning.status : nullptr;
-  Step step{
-      read_decode_row(p.lightning.rows, n, status), n, h, 0, false, load_at(p.lightning.slopes, h)};
-  if (step.row.valid == 0) return step;
-  const int64_t pending = step.row.fresh ? 0 : p.pending.at(n);
-  step.flush = p.flush[n * p.flush_stride] != 0;
-  if (pending < 0 || pending > p.records || (!step.flush && pending == p.records)) {
-    raise_flag(status, DeviceFlag::kBadOffsets, n);
-    step.row.live = false;
-    step.row.valid = 0;
-  }
-  step.pending = static_cast<int32_t>(pending);
-  return step;
+  return {read_replay_step(p.lightning.rows, p.rows, n, status), n, h,
+          load_at(p.lightning.slopes, h)};
 }
 
 template <int kRows>
@@ -210,10 +195,7 @@ Status lightning_decode_replay_cuda(const LightningReplayParams& params,
   p.lightning = lightning_device(params.lightning, context);
   p.keys = device_view<4>(params.ring.keys);
   p.values = device_view<4>(params.ring.values);
-  p.pending = index_view(params.pending);
-  p.flush = static_cast<const uint8_t*>(params.flush.data);
-  p.flush_stride = params.flush.stride[0];
-  p.records = static_cast<int32_t>(params.ring.keys.shape[2]);
+  p.rows = device_replay_rows(params);
   const int64_t tasks = params.lightning.q.shape[0] * p.lightning.H;
   const Status status = with_lightning_rows(p.lightning.D, [&]<int kRows>() {
     return launch("lightning_decode_replay", lightning_decode_replay_kernel<kRows>, grid_of(tasks),
