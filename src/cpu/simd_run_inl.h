@@ -1,5 +1,5 @@
-// Runs of elements: of a dtype that is known only at run time, and of f32 whose length is a multiple
-// of kGroup. Compiled once per instruction set, see simd_inl.h.
+// Runs of elements: of a dtype that is known only at run time, and of f32 whose length is a
+// multiple of kGroup. Compiled once per instruction set, see simd_inl.h.
 #if defined(LINESTATE_CPU_SIMD_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LINESTATE_CPU_SIMD_RUN_INL_H_
 #undef LINESTATE_CPU_SIMD_RUN_INL_H_
