@@ -1,7 +1,6 @@
 // The built command from outside: exit codes, messages, files, signals.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -331,24 +330,6 @@ TEST(ReplayCli, InterruptWhileWaiting) {
   EXPECT_LT(outcome.seconds, 5.0);
   EXPECT_NE(outcome.err.find("interrupted after 1 of 2 requests"), std::string::npos)
       << outcome.err;
-}
-
-TEST(ReplayCli, FullDiskUnderThePlotIsAnErrorAndLeavesNoFile) {
-  const Folder folder;
-  const std::string trace = folder.write("t.jsonl", mini_trace());
-  How how;
-  how.in_child = [] {
-    constexpr rlim_t kBytes = 2048;  // less than the drawing, more than the message
-    const rlimit limit{kBytes, kBytes};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  };
-  const std::string plot = folder.file("p.svg");
-  expect_error(run({"replay", trace, "--plot", plot}, how), 2, "cannot write " + plot + ": File");
-  EXPECT_EQ(folder.files(), std::vector<std::string>{"t.jsonl"});
-  folder.write("p.svg", "older");
-  expect_error(run({"replay", trace, "--plot", plot}, how), 2, "cannot write " + plot);
-  EXPECT_EQ(read_file(plot), "older");
-  EXPECT_EQ(folder.files().size(), 2u);
 }
 
 TEST(ReplayCli, APlotIntoADeviceIsWrittenToItAndItsErrorsAreSaid) {

@@ -124,9 +124,8 @@ double cpu_multiply_add_peak(int32_t threads, double seconds, BenchClock clock) 
   std::vector<float> sink(static_cast<size_t>(threads) * 16);
   return best_rate(threads, seconds, clock, [&](int32_t thread) {
     constexpr int kCalls = 64;
-    for (int call = 0; call < kCalls; ++call) {
-      sink[static_cast<size_t>(thread) * 16] += loop.run(sink[0] * 0.0f);
-    }
+    float& own = sink[static_cast<size_t>(thread) * 16];
+    for (int call = 0; call < kCalls; ++call) own += loop.run(own * 0.0f);
     return kCalls * loop.operations;
   });
 }
