@@ -8,23 +8,21 @@ constexpr int kThreads = 256;
 constexpr int kBlocksPerSm = 8;
 constexpr int kVectorsInFlight = 4;  // loads of one thread before its first store
 
+// A block takes one run of memory and ends: no loop keeps its loads behind its stores.
 __global__ void __launch_bounds__(kThreads) read_write(int4* data, int64_t vectors) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  for (; at + (kVectorsInFlight - 1) * step < vectors; at += kVectorsInFlight * step) {
-    int4 held[kVectorsInFlight];
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * (kThreads * kVectorsInFlight) + threadIdx.x;
+  int4 held[kVectorsInFlight];
 #pragma unroll
-    for (int i = 0; i < kVectorsInFlight; ++i) held[i] = __ldcs(data + at + i * step);
-#pragma unroll
-    for (int i = 0; i < kVectorsInFlight; ++i) {
-      held[i].x ^= 1;
-      __stcs(data + at + i * step, held[i]);
-    }
+  for (int i = 0; i < kVectorsInFlight; ++i) {
+    const int64_t at = first + i * kThreads;
+    if (at < vectors) held[i] = data[at];
   }
-  for (; at < vectors; at += step) {
-    int4 held = data[at];
-    held.x ^= 1;
-    data[at] = held;
+#pragma unroll
+  for (int i = 0; i < kVectorsInFlight; ++i) {
+    const int64_t at = first + i * kThreads;
+    held[i].x ^= 1;
+    if (at < vectors) data[at] = held[i];
   }
 }
 
@@ -64,10 +62,13 @@ Status launched() {
 }  // namespace
 
 Status queue_read_write(Device device, void* data, int64_t bytes, void* stream) {
-  const Result<int> grid = blocks(device);
-  if (!grid.ok()) return grid.status();
-  read_write<<<*grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      static_cast<int4*>(data), bytes / static_cast<int64_t>(sizeof(int4)));
+  const Result<int> sms = blocks(device);  // makes the device current
+  if (!sms.ok()) return sms.status();
+  const int64_t vectors = bytes / static_cast<int64_t>(sizeof(int4));
+  const int64_t run = kThreads * kVectorsInFlight;
+  const auto grid = static_cast<unsigned>((vectors + run - 1) / run);
+  read_write<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<int4*>(data),
+                                                                       vectors);
   return launched();
 }
 

@@ -182,6 +182,35 @@ bool is_layer_op(const BenchOp& op) { return op.name.find("_layer_") != std::str
 
 bool is_ring_op(const BenchOp& op) { return op.name.ends_with("_replay"); }
 
+std::string_view gate_name(const LayerSpec& layer) {
+  if (layer.kind != LayerKind::kKda) return "-";
+  switch (layer.gate_form) {
+    case KdaGate::kBounded:
+      return "bounded";
+    case KdaGate::kActivated:
+      return "activated";
+    case KdaGate::kSoftplus:
+      break;
+  }
+  return "softplus";
+}
+
+std::string choices_of(const BenchSpec& spec) {
+  std::string text;
+  const auto add = [&](std::string_view word) {
+    if (!text.empty()) text.append(" ");
+    text.append(word);
+  };
+  if (spec.gate_given) add(gate_name(spec.layer));
+  if (spec.profile != Profile::kPlain) add(profile_name(spec.profile));
+  if (is_ring_op(spec.op)) {
+    add("ring");
+    add(std::to_string(spec.ring_length));
+    add(dtype_name(spec.ring_dtype));
+  }
+  return text;
+}
+
 BenchWork work_of(const BenchSpec& spec) {
   const Sizes s(spec);
   BenchWork work;

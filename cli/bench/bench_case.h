@@ -65,7 +65,12 @@ struct BenchSpec {
   int32_t threads = 1;
   std::string kernel;
   BenchPeer peer;
+  bool gate_given = false;  // the gate is not the model's own
 };
+
+/// What is not as the model and the defaults have it: "bounded slow ring 16 f32"; else "".
+std::string choices_of(const BenchSpec& spec);
+std::string_view gate_name(const LayerSpec& layer);  // "-" without one
 
 /// The least that the work has to move and compute, whatever the algorithm.
 ///

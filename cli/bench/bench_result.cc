@@ -47,19 +47,6 @@ double BenchResult::floor_seconds() const {
 
 namespace {
 
-std::string_view gate_name(const LayerSpec& layer) {
-  if (layer.kind != LayerKind::kKda) return "-";
-  switch (layer.gate_form) {
-    case KdaGate::kBounded:
-      return "bounded";
-    case KdaGate::kActivated:
-      return "activated";
-    case KdaGate::kSoftplus:
-      break;
-  }
-  return "softplus";
-}
-
 void add_gpu_members(const BenchResult& result, Json& row) {
   row.set("host_us", result.timing.host * kMicro);
   row.set("launches", result.timing.launches);
@@ -92,6 +79,7 @@ Json row_json(const BenchResult& result) {
   row.set("state_dtype", dtype_name(spec.state_dtype));
   row.set("gate", gate_name(spec.layer));
   row.set("profile", profile_name(spec.profile));
+  row.set("choices", choices_of(spec));
   if (is_ring_op(spec.op)) {
     row.set("ring_length", spec.ring_length);
     row.set("ring_dtype", dtype_name(spec.ring_dtype));

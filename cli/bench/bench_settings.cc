@@ -137,6 +137,7 @@ Status add_layer_cases(const BenchOptions& options, const ModelLayer& layer,
     const Result<LayerSpec> gated = with_gate(*resized, options.gate);
     if (!gated.ok()) return gated.status();
     spec.layer = *gated;
+    spec.gate_given = options.gate != "model" && layer.layer.kind == LayerKind::kKda;
     for (const RowLayout& layout : layouts) {
       spec.layout = layout;
       add_threads(spec, settings);
