@@ -200,8 +200,7 @@ int run_check(const CheckOptions& options, std::ostream& out, std::ostream& err)
   testing::GoldenOptions golden;
   golden.kernel = options.kernel;
   golden.threads = options.threads;
-  // Golden files are host memory, which only an explicit --device leaves.
-  if (options.device != "auto") golden.device = choose_device(options.device, "auto")->device;
+  golden.device = choose_device(options.device, options.kernel)->device;
   Counts counts;
   Json files = Json::array();
   if (!options.json) print_header(out);

@@ -10,7 +10,7 @@ namespace linestate::cli {
 
 struct CheckOptions {
   std::vector<std::string> files;  // safetensors files as in tests/golden
-  std::string device = "auto";     // auto: the cpu
+  std::string device = "cpu";      // cpu, cuda, cuda:I or auto: a usable GPU, else the cpu
   std::string kernel = "auto";     // kernel name, or auto
   int32_t threads = 0;             // 0 = all
   bool json = false;               // one JSON object instead of the table

@@ -66,10 +66,6 @@ Result<GoldenReport> run_golden(const Safetensors& file, std::string_view path,
   if (runner == nullptr) {
     return Status(StatusCode::kUnsupported, *op + ", this build has no such operator");
   }
-  if (options.device.type != DeviceType::kCpu) {
-    return Status(StatusCode::kUnsupported,
-                  *op + ", golden files run on the cpu, not on " + device_name(options.device));
-  }
   GoldenReport report;
   report.op = *op;
   try {

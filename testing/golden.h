@@ -23,7 +23,7 @@ namespace linestate::testing {
 struct GoldenOptions {
   std::string kernel = std::string(kAutoKernel);
   int32_t threads = 0;  // 0 = all
-  Device device{};      // only the CPU: the files' tensors are host memory
+  Device device{};      // elsewhere the operators run on copies of the files' tensors
 };
 
 enum class GoldenVerdict {

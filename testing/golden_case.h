@@ -13,9 +13,11 @@
 #include "linestate/kernel_info.h"
 #include "linestate/rows.h"
 #include "linestate/status.h"
+#include "testing/device_mirror.h"
 #include "testing/golden.h"
 #include "testing/host_tensor.h"
 #include "testing/json.h"
+#include "testing/params_views.h"
 #include "testing/safetensors.h"
 
 namespace linestate::testing {
@@ -96,20 +98,24 @@ class GoldenCase {
   /// SGLang's relative error by its name in the file.
   std::optional<double> sglang_error(std::string_view name) const;
 
-  /// Calls the operator with the options' kernel, or with `kernel` when it is not empty.
+  /// Calls the operator with the options' kernel, or with `kernel` when it is not empty; that one
+  /// is an oracle and runs on the CPU. On another device on copies of the tensors, written back.
   template <typename Params>
   void call(const GoldenOp<Params>& op, const Params& params, std::string_view kernel = {}) {
     ExecContext context;
-    context.device = options_.device;
     context.num_threads = options_.threads;
     DeviceStatus status;
     context.status = &status;
-    const std::string_view name = kernel.empty() ? std::string_view(options_.kernel) : kernel;
-    const int64_t bytes = require(op.workspace_bytes(params, context, name));
-    HostTensor scratch(DType::kU8, {bytes});
-    if (bytes > 0) context.workspace = {scratch.data(), bytes};
-    if (kernel.empty()) report_.kernel = op.explain(params, context, name).kernel;
-    require(op.run(params, context, name));
+    if (kernel.empty() && options_.device.type != DeviceType::kCpu) {
+      call_there(op, params, context, status);
+    } else {
+      const std::string_view name = kernel.empty() ? std::string_view(options_.kernel) : kernel;
+      const int64_t bytes = require(op.workspace_bytes(params, context, name));
+      HostTensor scratch(DType::kU8, {bytes});
+      if (bytes > 0) context.workspace = {scratch.data(), bytes};
+      if (kernel.empty()) report_.kernel = op.explain(params, context, name).kernel;
+      require(op.run(params, context, name));
+    }
     if (status.flags.load() != 0) judge_bits("device status", status.describe());
   }
 
@@ -138,6 +144,33 @@ class GoldenCase {
               const ConstTensorView& expected, const std::string& note);
 
  private:
+  template <typename Params>
+  void call_there(const GoldenOp<Params>& op, const Params& params, ExecContext context,
+                  DeviceStatus& status) {
+    const Device device = options_.device;
+    OwnedParams<Params> moved(params);
+    DeviceMirror mirror(device, nullptr);
+    for_each_view(moved, [&](auto& view) { mirror.add(view, is_output(view)); });
+    require(mirror.upload());
+    for_each_view(moved, [&](auto& view) { view = mirror.map(view); });
+    context.device = device;
+    const DeviceStatusBlock block = require(DeviceStatusBlock::create(device));
+    context.status = block.get();
+    const int64_t bytes = require(op.workspace_bytes(moved.value, context, options_.kernel));
+    const DeviceMemory scratch = require(DeviceMemory::allocate(device, bytes));
+    context.workspace = {scratch.data(), bytes};
+    report_.kernel = op.explain(moved.value, context, options_.kernel).kernel;
+    require(op.run(moved.value, context, options_.kernel));
+    const std::vector<char> image = require(mirror.download());
+    if (const std::string broken = mirror.intact(image); !broken.empty()) {
+      judge_bits("memory", broken);
+    }
+    mirror.write_back(image);
+    require(block.read(status));
+  }
+  static bool is_output(const TensorView&) { return true; }
+  static bool is_output(const ConstTensorView&) { return false; }
+
   void judge(const std::string& name, const ConstTensorView& actual,
              const ConstTensorView& expected, std::string_view sglang, double floor, double ceiling,
              const std::string& note);

@@ -11,12 +11,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/message.h"
 #include "cuda/cuda_api.h"
 #include "dispatch/external_registry.h"
 #include "dispatch/kernel_table.h"
 #include "linestate/device_memory.h"
-#include "tests/gpu/device_mirror_fixture.h"
-#include "tests/gpu/params_views_fixture.h"
+#include "testing/device_mirror.h"
+#include "testing/params_views.h"
 
 namespace linestate::testing {
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/message.h"
 #include "linestate/device_memory.h"
 #include "linestate/status.h"
 #include "linestate/tensor.h"
@@ -81,7 +81,8 @@ class DeviceMirror {
     for (const Range& range : ranges_) {
       for (; at < range.at; ++at) {
         if (bytes[static_cast<size_t>(at)] == static_cast<char>(kGuard)) continue;
-        return concat("a byte outside all tensors changed, ", range.at - at, " before one");
+        return "a byte outside all tensors changed, " + std::to_string(range.at - at) +
+               " before one";
       }
       at = range.at + static_cast<int64_t>(range.size());
       if (range.writable) continue;
@@ -129,7 +130,9 @@ class DeviceMirror {
     for (Range& range : ranges_) {
       range.at = bytes_ + static_cast<int64_t>(reinterpret_cast<uintptr_t>(range.begin) % kPitch);
       bytes_ = (range.at + static_cast<int64_t>(range.size()) + 2 * kPitch - 1) / kPitch * kPitch;
-      if (bytes_ > kMostBytes) return invalid_argument("mirror: expected at most 4 GiB");
+      if (bytes_ > kMostBytes) {
+        return Status(StatusCode::kInvalidArgument, "mirror: expected at most 4 GiB");
+      }
     }
     static DeviceMemory arena;  // grows; one device, one thread
     if (arena.bytes() < bytes_) {
