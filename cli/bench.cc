@@ -51,6 +51,11 @@ Json run_json(const BenchDevice& device, const BenchSettings& settings, const Ro
     roof.set("threads", static_cast<int64_t>(threads));
     roof.set("copy_bytes_per_second", measured.copy_bytes_per_second);
     roof.set("flops_per_second", measured.flops_per_second);
+    if (measured.read_write_bytes_per_second > 0.0) {
+      roof.set("read_write_bytes_per_second", measured.read_write_bytes_per_second);
+      roof.set("sm_mhz", static_cast<int64_t>(measured.sm_mhz));
+      roof.set("memory_mhz", static_cast<int64_t>(measured.memory_mhz));
+    }
     list.push(std::move(roof));
   }
   run.set("roofs", std::move(list));
@@ -95,17 +100,22 @@ Result<BenchResult> measure_case(BenchDevice& device, const BenchSettings& setti
 
 Status run_bench(const BenchSettings& settings) {
   Result<std::unique_ptr<BenchDevice>> made =
-      make_bench_device(settings.options.device, settings.clock);
+      make_bench_device(settings.device.device, settings.clock);
   if (!made.ok()) return made.status();
   BenchDevice& device = **made;
   const Result<Roofs> roofs = measure_roofs(device, settings);
   if (!roofs.ok()) return roofs.status();
   std::string lines = dump_json(run_json(device, settings, *roofs)) + "\n";
-  std::printf("\n%s", table_head().c_str());
+  const bool gpu = device.times_graphs();
+  std::printf("\n%s", gpu ? gpu_table_head().c_str() : table_head().c_str());
   for (const BenchSpec& spec : settings.cases) {
     const Result<BenchResult> result = measure_case(device, settings, spec, *roofs);
+    if (!result.ok() && gpu && result.status().code() == StatusCode::kUnsupported) {
+      std::fputs(gpu_table_refusal(spec, result.status()).c_str(), stdout);
+      continue;  // the other rows of a suite are still worth measuring
+    }
     if (!result.ok()) return result.status();
-    std::fputs(table_row(*result).c_str(), stdout);
+    std::fputs(gpu ? gpu_table_row(*result).c_str() : table_row(*result).c_str(), stdout);
     std::fflush(stdout);
     lines += dump_json(row_json(*result)) + "\n";
   }

@@ -87,7 +87,7 @@ void add_bench_options(CLI::App& verb, BenchOptions& options) {
   verb.add_option("--model", options.models, "presets that the layers' shapes come from")
       ->delimiter(',');
   verb.add_option("--heads", options.heads, "value heads, 0 = the model's")->delimiter(',');
-  verb.add_option("--layout", options.layouts, "prompts: ROWSxTOKENS, mixed or list6")
+  verb.add_option("--layout", options.layouts, "prompts: ROWSxTOKENS, mixed, list6 or mix64")
       ->delimiter(',');
   verb.add_option("--batch", options.batches, "rows of decode and verify")->delimiter(',');
   verb.add_option("--draft", options.draft, "tokens of a verify row");
@@ -95,7 +95,14 @@ void add_bench_options(CLI::App& verb, BenchOptions& options) {
   verb.add_option("--state-dtype", options.state_dtype, "f32, bf16 or f16");
   verb.add_option("--threads", options.threads, "CPU threads, 0 = all")->delimiter(',');
   verb.add_option("--kernel", options.kernel, "kernel of every operator, or auto");
-  verb.add_option("--device", options.device, "cpu");
+  verb.add_option("--gate", options.gate, "of KDA: model, bounded, softplus or activated");
+  verb.add_option("--profile", options.profile, "decays: plain, slow, strong or mixed");
+  verb.add_option("--ring", options.ring, "R of the replay operators");
+  verb.add_option("--ring-dtype", options.ring_dtype, "of the ring's records: f32 or f16");
+  verb.add_option("--suite", options.suite,
+                  "a list of cases beside others' times: peers, rest or all; --op and --heads "
+                  "choose among them");
+  verb.add_option("--device", options.device, "cpu, cuda, cuda:I or auto: a usable GPU, else cpu");
   verb.add_option("--clock", options.clock,
                   "wall, or cpu: the thread's own time, for busy machines");
   verb.add_option("--ref", options.ref, "on or off: the ratio to the kernel ref");
@@ -140,6 +147,7 @@ int run(int argc, char** argv) {
   replay.max_running_given = replay_verb->count("--max-running") > 0;
   replay.cache_bytes_given = replay_verb->count("--cache-bytes") > 0;
   replay.pool_bytes_given = replay_verb->count("--pool-bytes") > 0;
+  bench.heads_given = bench_verb->count("--heads") > 0;
   bench.fail_above_given = bench_verb->count("--fail-above") > 0;
   if (replay_verb->parsed()) return linestate::cli::run_replay_verb(replay);
   if (check_verb->parsed()) return linestate::cli::run_check(check);

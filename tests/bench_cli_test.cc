@@ -79,13 +79,20 @@ TEST(BenchCli, EveryOperatorAndLayerHasARow) {
   const std::vector<std::string> expected = {"kda_prefill",
                                              "kda_decode",
                                              "kda_verify",
+                                             "kda_commit",
+                                             "kda_decode_replay",
                                              "lightning_prefill",
                                              "lightning_decode",
                                              "lightning_verify",
+                                             "lightning_commit",
+                                             "lightning_decode_replay",
                                              "causal_conv1d_prefill",
                                              "causal_conv1d_update",
+                                             "causal_conv1d_verify",
                                              "gated_rms_norm",
                                              "group_rms_norm",
+                                             "state_clear",
+                                             "state_copy",
                                              "kda_layer_extend",
                                              "kda_layer_decode",
                                              "kda_layer_verify",
@@ -114,10 +121,11 @@ TEST(BenchCli, RowsAgreeWithThemselves) {
     EXPECT_NEAR(*row.get_double("copy_ratio"), rate / *roof.get_double("copy_bytes_per_second"),
                 1e-6 * *row.get_double("copy_ratio"));
     EXPECT_TRUE(row.find("ref_ratio")->is_null()) << op;
-    const bool step =
-        op.find("decode") != std::string::npos || op.find("update") != std::string::npos;
+    const bool step = op.find("decode") != std::string::npos ||
+                      op.find("update") != std::string::npos || op.starts_with("state_");
     EXPECT_EQ(*row.get_string("unit"), step ? "request-head" : "token-head") << op;
-    const bool draft = op.find("verify") != std::string::npos;
+    const bool draft =
+        op.find("verify") != std::string::npos || op.find("commit") != std::string::npos;
     EXPECT_EQ(*row.get_string("layout"), step ? "2x1" : draft ? "2x3" : "3x20") << op;
   }
 }
@@ -143,6 +151,43 @@ TEST(BenchCli, LayersOfManyDraftsFitTheScratchTheyAskedFor) {
       run({"bench", "--quick", "--model", "tiny", "--op", "kda_layer_verify,lightning_layer_verify",
            "--batch", "1,64", "--draft", "5", "--threads", "2", "--ref", "off"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
+// A suite is a list of cases: what its rows say must be what runs.
+TEST(BenchCli, ASuiteRunsItsRows) {
+  const Folder folder;
+  const std::string json = folder.file("suite.json");
+  const Outcome outcome =
+      run({"bench", "--quick", "--suite", "peers", "--op", "lightning_decode", "--heads", "8",
+           "--threads", "1", "--ref", "off", "--profile", "slow", "--json", json});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::vector<Json> lines = json_lines(read_file(json));
+  std::vector<std::string> layouts;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    layouts.push_back(*lines[i].get_string("layout"));
+    EXPECT_EQ(*lines[i].get_int("value_heads"), 8);
+    EXPECT_EQ(*lines[i].get_string("profile"), "slow");
+    EXPECT_EQ(*lines[i].get_string("gate"), "-");
+  }
+  EXPECT_EQ(layouts, (std::vector<std::string>{"1x1", "8x1", "32x1", "64x1", "128x1", "256x1"}));
+}
+
+TEST(BenchCli, GatesAndRingsAreAsAskedFor) {
+  const Folder folder;
+  const std::string json = folder.file("ring.json");
+  for (const char* gate : {"bounded", "softplus", "activated"}) {
+    const Outcome outcome =
+        run({"bench",        "--quick", "--model", "tiny", "--op",      "kda_decode_replay",
+             "--heads",      "2",       "--batch", "3",    "--ring",    "4",
+             "--ring-dtype", "f16",     "--gate",  gate,   "--threads", "1",
+             "--ref",        "off",     "--json",  json});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const std::vector<Json> lines = json_lines(read_file(json));
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_EQ(*lines[1].get_string("gate"), gate);
+    EXPECT_EQ(*lines[1].get_int("ring_length"), 4);
+    EXPECT_EQ(*lines[1].get_string("ring_dtype"), "f16");
+  }
 }
 
 TEST(BenchCli, ComparesTwoFiles) {
@@ -196,7 +241,12 @@ TEST(BenchCli, BadArgumentsSayWhatIsExpected) {
       {{"--draft", "257"}, "--draft: expected 1 to 256, got 257"},
       {{"--threads", "2000"}, "--threads: expected 0 to 1024"},
       {{"--kernel", "magic"}, "--kernel: expected one of"},
-      {{"--device", "tpu"}, "--device: expected cpu"},
+      {{"--device", "tpu"}, "--device: expected cpu, cuda, cuda:I or auto, got tpu"},
+      {{"--suite", "nope"}, "--suite: expected peers, rest or all, got nope"},
+      {{"--gate", "none"}, "--gate: expected model, bounded, softplus or activated, got none"},
+      {{"--profile", "correlated"}, "--profile: expected plain, slow, strong or mixed"},
+      {{"--ring", "0"}, "--ring: expected 1 to 64, got 0"},
+      {{"--ring-dtype", "bf16"}, "--ring-dtype: expected f32 or f16, got bf16"},
       {{"--io-dtype", "f8"}, "--io-dtype: expected f32, bf16 or f16, got f8"},
       {{"--state-dtype", "i8"}, "--state-dtype: expected f32, bf16 or f16, got i8"},
       {{"--ref", "maybe"}, "--ref: expected on or off, got maybe"},

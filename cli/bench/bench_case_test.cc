@@ -36,6 +36,8 @@ TEST(Layout, NamedOnesHaveTheirPublishedSizes) {
   EXPECT_EQ(parse_layout("mixed")->total(), 22441);  // data/README.md
   EXPECT_EQ(parse_layout("list6")->rows(), 6);
   EXPECT_EQ(parse_layout("list6")->total(), 8192);
+  EXPECT_EQ(parse_layout("mix64")->rows(), 64);
+  EXPECT_EQ(parse_layout("mix64")->total(), 13410);
 }
 
 TEST(Layout, BadOnesSayWhatIsExpected) {
@@ -85,6 +87,45 @@ TEST(Work, LightningHasNoGate) {
   EXPECT_EQ(decode.bytes, 2.0 * 8 * (4 * 256 + 2 * 65536));
   const BenchWork verify = work_of(spec_of("lightning_verify", "minimax-01", 8, "2x4"));
   EXPECT_EQ(verify.bytes, 2.0 * 8 * 65536 + 8.0 * 8 * (4 * 256 + 2 * 256));
+}
+
+TEST(Work, CommitsReadTheRecordAndRewriteTheState) {
+  const double channels = 3 * 4 * 128;
+  const double record = 4 * (128 * 4 + 128 * 2 + 4 + 128 * 4);
+  const BenchWork kda = work_of(spec_of("kda_commit", "kimi-linear", 4, "3x5"));
+  EXPECT_EQ(kda.bytes,
+            15 * record + 3 * 2 * 4 * 65536.0 + 15 * channels * 2 + 3 * 2 * channels * 3 * 2);
+  const BenchWork lightning = work_of(spec_of("lightning_commit", "minimax-01", 8, "2x4"));
+  EXPECT_EQ(lightning.bytes, 8.0 * 8 * 2 * 256 + 2 * 2 * 8 * 65536.0);
+}
+
+TEST(Work, ARingWritesItsStateOnceInR) {
+  BenchSpec spec = spec_of("lightning_decode_replay", "minimax-01", 8, "2x1");
+  spec.ring_length = 4;
+  // 1.5 records of k and v read, three tokens of four append one.
+  EXPECT_EQ(work_of(spec).bytes,
+            2.0 * 8 * (4 * 256 + 65536 * 1.25 + 4 * (1.5 + 0.75) * (128 + 128)));
+  spec.ring_length = 1;
+  EXPECT_EQ(work_of(spec).bytes, 2.0 * 8 * (4 * 256 + 65536 * 2));
+  BenchSpec kda = spec_of("kda_decode_replay", "kimi-linear", 4, "2x1");
+  kda.ring_length = 4;
+  kda.ring_dtype = DType::kF16;
+  // Keys are rewritten, and gamma is.
+  EXPECT_EQ(work_of(kda).bytes,
+            2.0 * 4 * (5 * 256 + 2 + 65536 * 1.25 + 2 * (3.75 + 2.25) * 128 + 2 * 512));
+}
+
+TEST(Work, SlotOperatorsMoveStateAndWindow) {
+  const double slot = 4 * 65536 + 3 * 4 * 128 * 3 * 2;
+  EXPECT_EQ(work_of(spec_of("state_clear", "kimi-linear", 4, "6x1")).bytes, 6 * slot);
+  EXPECT_EQ(work_of(spec_of("state_copy", "kimi-linear", 4, "6x1")).bytes, 12 * slot);
+}
+
+TEST(Work, WhatIsReadAndWrittenIsTouchedOnce) {
+  const BenchWork decode = work_of(spec_of("kda_decode", "kimi-linear", 12, "64x1"));
+  EXPECT_EQ(decode.bytes - decode.touched, 64.0 * 12 * 65536);
+  const BenchWork prefill = work_of(spec_of("kda_prefill", "kimi-linear", 4, "8x1024"));
+  EXPECT_EQ(prefill.touched, prefill.bytes);
 }
 
 TEST(Work, StateDtypeCounts) {

@@ -39,6 +39,11 @@ Status read_row(const Json& line, ComparedRow& row) {
     row.key += ' ';
     row.key += std::to_string(*number);
   }
+  if (line.find("choices") != nullptr) {  // files of before 2026-12 have none
+    const Result<std::string> choices = line.get_string("choices");
+    if (!choices.ok()) return choices.status();
+    if (!choices->empty()) row.key.append(" ").append(*choices);
+  }
   LINESTATE_RETURN_IF_ERROR(read_positive(line, "median_us", row.timing.median_us));
   LINESTATE_RETURN_IF_ERROR(read_positive(line, "p10_us", row.timing.p10_us));
   return read_positive(line, "p90_us", row.timing.p90_us);

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "cli/bench/bench_machine.h"
-#include "cli/replay/settings.h"
 #include "testing/fill.h"
 
 namespace linestate::cli {
@@ -16,6 +15,7 @@ namespace {
 constexpr int64_t kPatternElements = 65536;
 // Where the system does not say: larger than most, so that states still leave the cache.
 constexpr int64_t kUnknownCacheBytes = int64_t{32} << 20;
+constexpr int64_t kCaches = 4;  // times the last-level cache that states rotate over
 
 class CpuBenchDevice final : public BenchDevice {
  public:
@@ -23,10 +23,7 @@ class CpuBenchDevice final : public BenchDevice {
 
   Device device() const override { return {}; }
 
-  int64_t last_level_cache_bytes() const override {
-    const int64_t bytes = cpu_caches().last();
-    return bytes > 0 ? bytes : kUnknownCacheBytes;
-  }
+  int64_t rotation_bytes() const override { return kCaches * last_level_cache_bytes(); }
 
   int32_t resolve_threads(int32_t threads) const override {
     return threads > 0 ? threads : omp_get_max_threads();
@@ -71,6 +68,11 @@ class CpuBenchDevice final : public BenchDevice {
   }
 
  private:
+  static int64_t last_level_cache_bytes() {
+    const int64_t bytes = cpu_caches().last();
+    return bytes > 0 ? bytes : kUnknownCacheBytes;
+  }
+
   BenchClock clock_;
 };
 
@@ -119,14 +121,8 @@ Result<BenchTensor> BenchDevice::normal(DType dtype, std::initializer_list<int64
   return tensor;
 }
 
-Status check_bench_device(const std::string& name) {
-  if (name == "cpu") return {};
-  return Status(StatusCode::kInvalidArgument,
-                "--device: expected cpu, the only device that bench measures on, got " + name);
-}
-
-Result<std::unique_ptr<BenchDevice>> make_bench_device(const std::string& name, BenchClock clock) {
-  LINESTATE_RETURN_IF_ERROR(check_bench_device(name));
+Result<std::unique_ptr<BenchDevice>> make_bench_device(Device device, BenchClock clock) {
+  if (device.type == DeviceType::kCuda) return make_gpu_bench_device(device);
   return std::unique_ptr<BenchDevice>(std::make_unique<CpuBenchDevice>(clock));
 }
 

@@ -19,7 +19,10 @@ namespace linestate::cli {
 struct DeviceRoofs {
   int32_t threads = 1;                 // CPU threads that took part; 1 on other devices
   double copy_bytes_per_second = 0.0;  // bytes read + bytes written, blocks beyond every cache
-  double flops_per_second = 0.0;       // f32 multiply-add, two operations each
+  double read_write_bytes_per_second = 0.0;  // the same in place; 0 = not measured
+  double flops_per_second = 0.0;             // f32 multiply-add, two operations each
+  int32_t sm_mhz = 0;                        // of a GPU while it does that; 0 = unknown
+  int32_t memory_mhz = 0;
 };
 
 /// A tensor and the device memory that it owns.
@@ -33,14 +36,19 @@ class BenchDevice {
   virtual ~BenchDevice() = default;
 
   virtual Device device() const = 0;
-  /// Bytes of the cache that all work shares: states rotate over more than this.
-  virtual int64_t last_level_cache_bytes() const = 0;
+  /// Calls take other memory each time and come back to it after at least so many bytes: more than
+  /// the cache that all work shares.
+  virtual int64_t rotation_bytes() const = 0;
+  /// Whether inputs and outputs rotate as states do.
+  virtual bool rotates_tokens() const { return false; }
+  /// Whether calls are captured in a graph and the graph is timed.
+  virtual bool times_graphs() const { return false; }
   /// Threads that a request for `threads` means: 0 = all.
   virtual int32_t resolve_threads(int32_t threads) const = 0;
   /// The context of a call, without workspace.
   virtual ExecContext context(int32_t threads) const = 0;
 
-  /// Memory aligned to 64 bytes, freed with the last copy. Errors: kResourceExhausted.
+  /// Zeroes, aligned to 64 bytes, freed with the last copy. Errors: kResourceExhausted.
   virtual Result<std::shared_ptr<void>> allocate(int64_t bytes) = 0;
   virtual Status upload(void* to, const void* from, int64_t bytes) = 0;
   /// Seconds that `work` takes by the device's clock, all of it done at the end.
@@ -52,18 +60,16 @@ class BenchDevice {
   Result<BenchTensor> make(DType dtype, std::initializer_list<int64_t> shape);
   /// A copy of a host tensor.
   Result<BenchTensor> place(const testing::HostTensor& tensor);
-  /// N(mean, scale), the same values in every run; they repeat after 65 536 elements.
+  /// N(mean, scale), the same values in every run; they repeat, on the CPU after 65 536 elements.
   Result<BenchTensor> normal(DType dtype, std::initializer_list<int64_t> shape, double scale = 1.0,
                              double mean = 0.0);
   /// The same into memory that somebody else owns. REQUIRES: contiguous.
-  Status write_normal(const TensorView& view, double scale, double mean);
+  virtual Status write_normal(const TensorView& view, double scale, double mean);
 };
 
-/// Errors: kInvalidArgument listing the devices that bench measures on.
-Status check_bench_device(const std::string& name);
-
-/// "cpu". Errors as check_bench_device.
-Result<std::unique_ptr<BenchDevice>> make_bench_device(const std::string& name,
+/// `clock` is for the CPU; a GPU has its own.
+Result<std::unique_ptr<BenchDevice>> make_bench_device(Device device,
                                                        BenchClock clock = BenchClock::kWall);
+Result<std::unique_ptr<BenchDevice>> make_gpu_bench_device(Device device);
 
 }  // namespace linestate::cli

@@ -10,6 +10,7 @@
 #include "cli/bench/cpu_roofs.h"
 #include "linestate/device.h"
 #include "linestate/version.h"
+#include "testing/gpu_probe.h"
 
 namespace linestate::cli {
 namespace {
@@ -17,6 +18,16 @@ namespace {
 using testing::Json;
 
 Json size_or_null(int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(); }
+
+void add_gpu_facts(Device device, Json& machine) {
+  const Result<testing::GpuFacts> facts = testing::gpu_facts(device);
+  if (!facts.ok()) return;
+  machine.set("driver", facts->driver);
+  machine.set("cuda_runtime", static_cast<int64_t>(facts->runtime));
+  machine.set("multiprocessors", static_cast<int64_t>(facts->multiprocessors));
+  machine.set("l2_bytes", facts->l2_bytes);
+  machine.set("sm_max_mhz", static_cast<int64_t>(facts->sm_max_mhz));
+}
 
 }  // namespace
 
@@ -52,6 +63,7 @@ Json machine_json(const BenchDevice& device) {
     machine.set("features", info.features);
     machine.set("memory_bytes", size_or_null(info.memory_bytes));
   }
+  if (device.device().type == DeviceType::kCuda) add_gpu_facts(device.device(), machine);
   machine.set("cpu", devices.front().name);
   machine.set("simd", devices.front().simd);
   machine.set("logical_cpus", static_cast<int64_t>(sysconf(_SC_NPROCESSORS_ONLN)));

@@ -6,14 +6,11 @@
 #include "cli/interrupt.h"
 
 namespace linestate::cli {
-namespace {
 
 Status check_not_interrupted() {
   if (!interrupted()) return {};
   return Status(StatusCode::kCancelled, "bench: interrupted; nothing was written");
 }
-
-}  // namespace
 
 double percentile(std::vector<double> values, double fraction) {
   std::sort(values.begin(), values.end());
@@ -36,6 +33,7 @@ BenchTiming summarize(const std::vector<double>& seconds, int64_t calls_per_samp
 
 Result<BenchTiming> measure(BenchDevice& device, const BenchProblem& problem,
                             const BenchBudget& budget) {
+  if (device.times_graphs()) return measure_graph(device, problem, budget);
   int64_t call = 0;
   double spent = 0.0;
   double quickest = INFINITY;

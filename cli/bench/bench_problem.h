@@ -16,6 +16,7 @@ struct BenchProblem {
   /// return only after more than the last-level cache.
   std::function<Status(int64_t call)> run;
   std::string kernel;  // the row that runs; of layers, of their attention operator
+  int64_t turn = 1;    // calls after which memory repeats
 };
 
 /// Errors: kResourceExhausted (the machine has no such memory), whatever the operator refuses.

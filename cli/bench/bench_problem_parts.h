@@ -54,6 +54,76 @@ class TensorMaker {
   Status status_;
 };
 
+/// What a closure over an operator's problem keeps alive.
+struct OpParts {
+  std::vector<BenchTensor> tensors;
+  BenchRows rows;
+  ExecContext context;
+  std::string kernel;
+  int64_t sets = 1;  // of inputs and outputs that calls take in turn
+};
+using SharedParts = std::shared_ptr<OpParts>;
+
+/// What a spec's gate tensor holds: the numbers that its weights were made for.
+struct GateFill {
+  double scale = 1.0;
+  double mean = -1.0;
+};
+GateFill gate_fill(const BenchSpec& spec);
+
+/// The functions of one operator. `workspace_bytes` may be null.
+template <typename Params>
+struct OpFunctions {
+  Status (*run)(const Params&, const ExecContext&, std::string_view);
+  KernelChoice (*explain)(const Params&, const ExecContext&, std::string_view);
+  Result<int64_t> (*workspace_bytes)(const Params&, const ExecContext&, std::string_view);
+};
+
+/// The problem of an operator. `make_params` makes one set of inputs and outputs, `set_call` puts
+/// rows and slots of a call into it.
+template <typename Params, typename MakeParams, typename SetCall>
+BenchProblem finish(const SharedParts& parts, TensorMaker& make, const MakeParams& make_params,
+                    const SetCall& set_call, const OpFunctions<Params>& op) {
+  std::vector<Params> sets;
+  for (int64_t i = 0; i < parts->sets; ++i) sets.push_back(make_params());
+  BenchProblem problem;
+  if (!make.status().ok()) return problem;
+  set_call(sets[0], 0);
+  if (op.workspace_bytes != nullptr) {
+    make.workspace(op.workspace_bytes(sets[0], parts->context, parts->kernel), parts->context);
+  }
+  problem.kernel = op.explain(sets[0], parts->context, parts->kernel).kernel;
+  problem.turn = parts->rows.groups();
+  problem.run = [parts, sets = std::move(sets), set_call, run = op.run](int64_t call) mutable {
+    Params& params = sets[static_cast<size_t>(call) % sets.size()];
+    set_call(params, call);
+    return run(params, parts->context, parts->kernel);
+  };
+  return problem;
+}
+
+/// Tokens, gate and weights as the spec asks for them; the state is shared by all sets.
+KdaParams kda_params(TensorMaker& make, const BenchSpec& spec, const KdaParams& shared);
+LightningParams lightning_params(TensorMaker& make, const BenchSpec& spec,
+                                 const LightningParams& shared);
+/// Weights and state of one layer.
+KdaParams shared_kda_params(TensorMaker& make, const BenchSpec& spec,
+                            const LayerWeightTensors& weights, int64_t slots);
+LightningParams shared_lightning_params(TensorMaker& make, const BenchSpec& spec,
+                                        const LayerWeightTensors& weights, int64_t slots);
+/// Windows as pools hold them, [slots, channels, W-1] over tap-major memory.
+TensorView make_windows(TensorMaker& make, const BenchSpec& spec, int64_t slots);
+
+BenchProblem commit_problem(const SharedParts& parts, TensorMaker& make, const BenchSpec& spec,
+                            const LayerWeightTensors& weights);
+BenchProblem ring_problem(const SharedParts& parts, TensorMaker& make, const BenchSpec& spec,
+                          const LayerWeightTensors& weights);
+BenchProblem state_problem(const SharedParts& parts, TensorMaker& make, const BenchSpec& spec);
+BenchProblem conv_problem(const SharedParts& parts, TensorMaker& make, const BenchSpec& spec,
+                          const LayerWeightTensors& weights);
+BenchProblem norm_problem(const SharedParts& parts, TensorMaker& make, const BenchSpec& spec,
+                          const LayerWeightTensors& weights);
+
 Result<BenchProblem> make_op_problem(BenchDevice& device, const BenchSpec& spec, BenchRows rows);
 Result<BenchProblem> make_layer_problem(BenchDevice& device, const BenchSpec& spec);
 

@@ -6,6 +6,7 @@
 #include "cli/bench/bench_case.h"
 #include "cli/bench/bench_device.h"
 #include "cli/bench/bench_measure.h"
+#include "linestate/status.h"
 #include "testing/json.h"
 
 namespace linestate::cli {
@@ -24,6 +25,8 @@ struct BenchResult {
   double copy_ratio() const { return bytes_per_second() / roofs.copy_bytes_per_second; }
   /// Of the multiply-add peak; 0 where work_of counts no operations.
   double peak_ratio() const { return work.operations / timing.median / roofs.flops_per_second; }
+  /// The least time that the work's bytes take: in place where most of them are a state.
+  double floor_seconds() const;
   /// How many times faster than `ref`; 0 = not measured.
   double ref_ratio() const { return ref_unit_seconds / unit_seconds(); }
 };
@@ -32,6 +35,10 @@ struct BenchResult {
 testing::Json row_json(const BenchResult& result);
 std::string table_head();
 std::string table_row(const BenchResult& result);
+/// The same of a GPU: times in microseconds, beside the host's and a peer's.
+std::string gpu_table_head();
+std::string gpu_table_row(const BenchResult& result);
+std::string gpu_table_refusal(const BenchSpec& spec, const Status& status);
 /// "copy 20.1 GB/s, multiply-add 103.0 GFLOP/s with 1 thread".
 std::string roofs_text(const DeviceRoofs& roofs);
 

@@ -20,6 +20,8 @@ struct BenchRows {
   int64_t slots = 0;
 
   int64_t groups() const { return slots / rows; }
+  /// Slots of the group after that of the call: what a copy writes.
+  ConstTensorView next_slots(int64_t call) const { return of_call(call + 1).slot; }
   RowTensors of_call(int64_t call) const;
 };
 Result<BenchRows> make_bench_rows(BenchDevice& device, const BenchSpec& spec);

@@ -7,6 +7,7 @@
 
 #include "cli/bench/bench_case.h"
 #include "cli/bench/bench_measure.h"
+#include "cli/device_choice.h"
 #include "linestate/status.h"
 
 namespace linestate::cli {
@@ -23,6 +24,12 @@ struct BenchOptions {
   std::string state_dtype = "f32";
   std::vector<int64_t> threads{0};  // 0 = all
   std::string kernel = "auto";
+  std::string gate = "model";  // of KDA layers; model: as the preset has it
+  std::string profile = "plain";
+  int64_t ring = 16;
+  std::string ring_dtype = "f32";
+  std::string suite;  // a list of cases instead; --op and --heads choose among them
+  bool heads_given = false;
   std::string clock = "wall";
   std::string ref = "on";
   bool quick = false;
@@ -34,6 +41,7 @@ struct BenchOptions {
 
 struct BenchSettings {
   BenchOptions options;
+  DeviceChoice device;
   std::vector<BenchSpec> cases;  // threads as asked, 0 = all
   std::vector<int32_t> threads;
   BenchBudget budget;

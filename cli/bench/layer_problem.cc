@@ -20,17 +20,21 @@ struct LayerParts {
   std::optional<KdaBackend> kda;
   std::optional<LightningBackend> lightning;
   KdaLayerWeights kda_weights;
-  KdaLayerIo kda_io;
+  std::vector<KdaLayerIo> kda_io;  // sets that calls take in turn
   LightningLayerWeights lightning_weights;
-  LightningLayerIo lightning_io;
+  std::vector<LightningLayerIo> lightning_io;
   ExecContext context;
 
   const ForwardMetadata& batch(int64_t call) const {
     return batches[static_cast<size_t>(call) % batches.size()];
   }
   Status run(int64_t call) const {
-    if (kda) return kda->forward(0, kda_weights, batch(call), *pool, kda_io, context);
-    return lightning->forward(0, lightning_weights, batch(call), *pool, lightning_io, context);
+    const auto at = static_cast<size_t>(call);
+    if (kda) {
+      return kda->forward(0, kda_weights, batch(call), *pool, kda_io[at % kda_io.size()], context);
+    }
+    return lightning->forward(0, lightning_weights, batch(call), *pool,
+                              lightning_io[at % lightning_io.size()], context);
   }
 };
 
@@ -77,8 +81,8 @@ Status make_batches(BenchDevice& device, const BenchSpec& spec, const BenchRows&
   return {};
 }
 
-void make_kda_tensors(const BenchSpec& spec, const LayerWeightTensors& weights, TensorMaker& make,
-                      LayerParts& parts) {
+void make_kda_tensors(const BenchSpec& spec, const LayerWeightTensors& weights, int64_t sets,
+                      TensorMaker& make, LayerParts& parts) {
   const HeadShape& heads = spec.layer.heads;
   const int64_t tokens = spec.layout.total();
   const int64_t hv = heads.num_value_heads;
@@ -86,29 +90,39 @@ void make_kda_tensors(const BenchSpec& spec, const LayerWeightTensors& weights, 
   parts.kda_weights.A_log = make.copy(weights.A_log);
   parts.kda_weights.dt_bias = make.copy(weights.dt_bias);
   parts.kda_weights.norm_weight = make.copy(weights.norm_weight);
-  parts.kda_io.qkv = make.normal(spec.io_dtype, {tokens, spec.layer.conv_channels()});
-  parts.kda_io.gate = make.normal(spec.io_dtype, {tokens, hv, heads.k_dim}, 1.0, -1.0);
-  parts.kda_io.beta = make.normal(spec.io_dtype, {tokens, hv});
-  parts.kda_io.z = make.normal(spec.io_dtype, {tokens, hv, heads.v_dim});
-  parts.kda_io.out = make.normal(spec.io_dtype, {tokens, hv, heads.v_dim});
-  if (!parts.records) return;
-  parts.kda_io.record = parts.records->kda(0);
-  parts.kda_io.record_x = parts.records->kda_x(0);
+  const GateFill gate = gate_fill(spec);
+  for (int64_t i = 0; i < sets; ++i) {
+    KdaLayerIo io;
+    io.qkv = make.normal(spec.io_dtype, {tokens, spec.layer.conv_channels()});
+    io.gate = make.normal(spec.io_dtype, {tokens, hv, heads.k_dim}, gate.scale, gate.mean);
+    io.beta = make.normal(spec.io_dtype, {tokens, hv});
+    io.z = make.normal(spec.io_dtype, {tokens, hv, heads.v_dim});
+    io.out = make.normal(spec.io_dtype, {tokens, hv, heads.v_dim});
+    if (parts.records) {
+      io.record = parts.records->kda(0);
+      io.record_x = parts.records->kda_x(0);
+    }
+    parts.kda_io.push_back(io);
+  }
 }
 
-void make_lightning_tensors(const BenchSpec& spec, const LayerWeightTensors& weights,
+void make_lightning_tensors(const BenchSpec& spec, const LayerWeightTensors& weights, int64_t sets,
                             TensorMaker& make, LayerParts& parts) {
   const int64_t heads = spec.layer.heads.num_heads;
   const int64_t dim = spec.layer.heads.k_dim;
   const int64_t tokens = spec.layout.total();
   parts.lightning_weights.slopes = make.copy(weights.slopes);
   parts.lightning_weights.norm_weight = make.copy(weights.norm_weight);
-  parts.lightning_io.q = make.normal(spec.io_dtype, {tokens, heads, dim});
-  parts.lightning_io.k = make.normal(spec.io_dtype, {tokens, heads, dim}, 0.3);
-  parts.lightning_io.v = make.normal(spec.io_dtype, {tokens, heads, dim});
-  parts.lightning_io.gate = make.normal(spec.io_dtype, {tokens, heads, dim});
-  parts.lightning_io.out = make.normal(spec.io_dtype, {tokens, heads, dim});
-  if (parts.records) parts.lightning_io.record = parts.records->lightning(0);
+  for (int64_t i = 0; i < sets; ++i) {
+    LightningLayerIo io;
+    io.q = make.normal(spec.io_dtype, {tokens, heads, dim});
+    io.k = make.normal(spec.io_dtype, {tokens, heads, dim}, 0.3);
+    io.v = make.normal(spec.io_dtype, {tokens, heads, dim});
+    io.gate = make.normal(spec.io_dtype, {tokens, heads, dim});
+    io.out = make.normal(spec.io_dtype, {tokens, heads, dim});
+    if (parts.records) io.record = parts.records->lightning(0);
+    parts.lightning_io.push_back(io);
+  }
 }
 
 // Backend, workspace, and the name of the attention operator's row.
@@ -133,9 +147,9 @@ Status make_backend(const BenchSpec& spec, TensorMaker& make, LayerParts& parts,
   LINESTATE_RETURN_IF_ERROR(make.status());
   const std::vector<KernelChoice> choices =
       parts.kda ? parts.kda->explain(0, parts.kda_weights, parts.batch(0), *parts.pool,
-                                     parts.kda_io, parts.context)
+                                     parts.kda_io[0], parts.context)
                 : parts.lightning->explain(0, parts.lightning_weights, parts.batch(0), *parts.pool,
-                                           parts.lightning_io, parts.context);
+                                           parts.lightning_io[0], parts.context);
   for (const KernelChoice& choice : choices) {
     const bool attention = choice.op.starts_with("kda_") || choice.op.starts_with("lightning_");
     if (attention) kernel = choice.kernel;
@@ -149,7 +163,7 @@ Result<BenchProblem> make_layer_problem(BenchDevice& device, const BenchSpec& sp
   const Result<BenchRows> rows = make_bench_rows(device, spec);
   if (!rows.ok()) return rows.status();
   const Result<LayerWeightTensors> weights =
-      make_weights(spec.layer, spec.model_layers, {}, Profile::kPlain, 1);
+      make_weights(spec.layer, spec.model_layers, {}, spec.profile, 1);
   if (!weights.ok()) return weights.status();
   auto parts = std::make_shared<LayerParts>();
   parts->context = device.context(spec.threads);
@@ -162,14 +176,16 @@ Result<BenchProblem> make_layer_problem(BenchDevice& device, const BenchSpec& sp
     parts->records = std::move(records).value();
   }
   TensorMaker make(device, parts->tensors);
+  const int64_t sets = device.rotates_tokens() ? rows->groups() : 1;
   if (spec.layer.kind == LayerKind::kKda) {
-    make_kda_tensors(spec, *weights, make, *parts);
+    make_kda_tensors(spec, *weights, sets, make, *parts);
   } else {
-    make_lightning_tensors(spec, *weights, make, *parts);
+    make_lightning_tensors(spec, *weights, sets, make, *parts);
   }
   LINESTATE_RETURN_IF_ERROR(make.status());
   BenchProblem problem;
   LINESTATE_RETURN_IF_ERROR(make_backend(spec, make, *parts, problem.kernel));
+  problem.turn = rows->groups();
   problem.run = [parts](int64_t call) { return parts->run(call); };
   return problem;
 }

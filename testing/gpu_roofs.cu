@@ -1,0 +1,84 @@
+// Work that does nothing but one thing: what a device reaches on it is the roof of everything else.
+#include "testing/gpu_probe.h"
+
+namespace linestate::testing {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBlocksPerSm = 8;
+constexpr int kVectorsInFlight = 4;  // loads of one thread before its first store
+
+// A block takes one run of memory and ends: no loop keeps its loads behind its stores.
+__global__ void __launch_bounds__(kThreads) read_write(int4* data, int64_t vectors) {
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * (kThreads * kVectorsInFlight) + threadIdx.x;
+  int4 held[kVectorsInFlight];
+#pragma unroll
+  for (int i = 0; i < kVectorsInFlight; ++i) {
+    const int64_t at = first + i * kThreads;
+    if (at < vectors) held[i] = data[at];
+  }
+#pragma unroll
+  for (int i = 0; i < kVectorsInFlight; ++i) {
+    const int64_t at = first + i * kThreads;
+    held[i].x ^= 1;
+    if (at < vectors) data[at] = held[i];
+  }
+}
+
+constexpr int kChains = 8;
+constexpr int kSteps = 4096;
+
+__global__ void __launch_bounds__(kThreads) multiply_adds(float* out, float factor) {
+  float sums[kChains];
+#pragma unroll
+  for (int i = 0; i < kChains; ++i) sums[i] = static_cast<float>(threadIdx.x + i);
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) sums[i] = fmaf(sums[i], factor, 0.5f);
+  }
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kChains; ++i) sum += sums[i];
+  if (sum == -1.0f) *out = sum;  // never; keeps the loop
+}
+
+Result<int> blocks(Device device) {
+  int sms = 0;
+  cudaError_t error = cudaSetDevice(device.index);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.index);
+  }
+  if (error == cudaSuccess) return sms * kBlocksPerSm;
+  return Status(StatusCode::kDevice, cudaGetErrorString(error));
+}
+
+Status launched() {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return {};
+  return Status(StatusCode::kDevice, std::string("launch: ") + cudaGetErrorString(error));
+}
+
+}  // namespace
+
+Status queue_read_write(Device device, void* data, int64_t bytes, void* stream) {
+  const Result<int> sms = blocks(device);  // makes the device current
+  if (!sms.ok()) return sms.status();
+  const int64_t vectors = bytes / static_cast<int64_t>(sizeof(int4));
+  const int64_t run = kThreads * kVectorsInFlight;
+  const auto grid = static_cast<unsigned>((vectors + run - 1) / run);
+  read_write<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<int4*>(data),
+                                                                       vectors);
+  return launched();
+}
+
+Result<double> queue_multiply_adds(Device device, void* data, void* stream) {
+  const Result<int> grid = blocks(device);
+  if (!grid.ok()) return grid.status();
+  multiply_adds<<<*grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      static_cast<float*>(data), 0.999f);
+  LINESTATE_RETURN_IF_ERROR(launched());
+  return 2.0 * kChains * kSteps * kThreads * *grid;
+}
+
+}  // namespace linestate::testing
