@@ -109,6 +109,46 @@ __device__ void take_kda_tile(const KdaTileStage<Tile, kThreads>& stage, DType d
   }
 }
 
+/// S <- S diag(alpha) + u k^T; alpha and k [kChannels] and the u of the warp's rows in shared memory.
+template <typename Tile>
+__device__ void update_kda_tile(const float* alpha, const float* k, const float* u,
+                                KdaTileRows<Tile>& rows) {
+  const float4 four = *reinterpret_cast<const float4*>(u + Tile::group_row());
+  const float of_row[kTileRows] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+  for (int i = 0; i < Tile::kQuads; ++i) {
+    const float4 a = *reinterpret_cast<const float4*>(alpha + Tile::channel(i));
+    const float4 b = *reinterpret_cast<const float4*>(k + Tile::channel(i));
+#pragma unroll
+    for (int r = 0; r < kTileRows; ++r) {
+      float* s = rows.s[r] + 4 * i;
+      s[0] = fmaf(of_row[r], b.x, s[0] * a.x);
+      s[1] = fmaf(of_row[r], b.y, s[1] * a.y);
+      s[2] = fmaf(of_row[r], b.z, s[2] * a.z);
+      s[3] = fmaf(of_row[r], b.w, s[3] * a.w);
+    }
+  }
+}
+
+/// False when a finite value became infinite.
+template <typename Tile>
+__device__ bool store_kda_tile(const DeviceView<4>& state, int K, const KdaTileAt& at,
+                               const KdaTileRows<Tile>& rows) {
+  const int64_t row = at.first + Tile::group_row();
+  const int64_t base = state.offset(at.slot, at.j, row);
+  bool fits = true;
+#pragma unroll
+  for (int r = 0; r < kTileRows; ++r) {
+#pragma unroll
+    for (int i = 0; i < Tile::kQuads; ++i) {
+      const int c = Tile::channel(i);
+      if (row + r >= at.V || c >= K) continue;
+      fits &= store_quad(state, base + r * state.stride[2] + c * state.step(), rows.s[r] + 4 * i);
+    }
+  }
+  return fits;
+}
+
 /// S x (lower half of a group) and S y (upper half) of the row that the lane speaks for; x and y
 /// [kChannels] in shared memory.
 template <typename Tile>
@@ -129,9 +169,5 @@ __device__ float kda_tile_products(const KdaTileRows<Tile>& rows, const float* x
   }
   return transpose_sum<2 * kTileRows, Tile::kLanes>(sums);
 }
-
-/// The tile that goes with a KdaMap of as many channels.
-template <int kChannels>
-using KdaTileFor = KdaTile<(kChannels > 128 ? 16 : 8), (kChannels > 64 ? 4 : 2)>;
 
 }  // namespace linestate

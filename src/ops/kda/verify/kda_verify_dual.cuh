@@ -11,12 +11,9 @@
 
 #include "ops/draft_tree/draft_tree_device.cuh"
 #include "ops/kda/kda_record_device.cuh"
-#include "ops/kda/kda_tile.cuh"
+#include "ops/kda/kda_tile_tasks.cuh"
 
 namespace linestate {
-
-inline constexpr int kVerifyWarps = 8;
-inline constexpr int kVerifyRows = 128;  // most rows of S in a block
 
 struct KdaVerifyDevice {
   KdaDevice kda;
@@ -29,50 +26,19 @@ template <typename Map>
 struct DualNodes {
   static constexpr int kChannels = Map::kChannels;
   static constexpr int kMost = kChannels > 128 ? 8 : 16;
-  static constexpr int kOfWarp = kMost / kVerifyWarps;  // nodes a warp prepares
+  static constexpr int kOfWarp = kMost / kTileWarps;  // nodes a warp prepares
 
   union {
     float alpha[kMost][kChannels];
-    float sums[kMost][32 * kVerifyWarps];  // products with S0 of each thread, once alpha is used up
+    float sums[kMost][kTileThreads];  // products with S0 of each thread, once alpha is used up
   };
   float k[kMost][kChannels];     // k^, then times Gamma
   float q[kMost][kChannels];     // scale q^, then times Gamma
-  float v[kMost][kVerifyRows];   // of the block's rows; u once it is known
+  float v[kMost][kTileBlockRows];   // of the block's rows; u once it is known
   float pair[2][kMost][kMost];   // [][i][j]: kappa_ij . k^_i and kappa_ij . q_i
   float beta[kMost];
   uint32_t path[kMost];          // nodes from the root to i, itself included; 0 = inert
 };
-
-/// What one block works on: rows [begin, end) of S of value head j.
-struct VerifyWork {
-  int64_t n;
-  int32_t j;
-  int32_t begin, end;
-
-  __device__ bool keeps_keys() const { return begin == 0; }  // and alpha
-};
-
-template <typename Map>
-__device__ void put_lanes(const float (&x)[Map::kElems], float* to) {
-  if (Map::group() != 0) return;
-#pragma unroll
-  for (int i = 0; i < Map::kQuads; ++i) {
-    *reinterpret_cast<float4*>(to + Map::channel(i)) =
-        make_float4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
-  }
-}
-
-template <typename Map>
-__device__ void get_lanes(const float* from, float (&x)[Map::kElems]) {
-#pragma unroll
-  for (int i = 0; i < Map::kQuads; ++i) {
-    const float4 quad = *reinterpret_cast<const float4*>(from + Map::channel(i));
-    x[4 * i] = quad.x;
-    x[4 * i + 1] = quad.y;
-    x[4 * i + 2] = quad.z;
-    x[4 * i + 3] = quad.w;
-  }
-}
 
 template <typename Map>
 __device__ void scale_by(const float* factor, float (&x)[Map::kElems]) {
@@ -93,11 +59,11 @@ __device__ inline uint32_t path_bits(const DeviceDraftTree& tree, int i) {
 /// Gate, norms, beta and values of the nodes, a warp each; keeps alpha, k and its norm.
 template <typename Map>
 __device__ void prepare_nodes(const KdaVerifyDevice& p, const DeviceRow& row,
-                              const VerifyWork& work, const DeviceDraftTree& tree,
+                              const KdaTask& task, const DeviceDraftTree& tree,
                               DualNodes<Map>& nodes) {
-  constexpr int kValues = kVerifyRows / 32;
-  const KdaGateHead head = kda_gate_head(p.kda, work.j);
-  for (int i = static_cast<int>(threadIdx.x / 32); i < row.valid; i += kVerifyWarps) {
+  constexpr int kValues = kTileBlockRows / 32;
+  const KdaGateHead head = kda_gate_head(p.kda, task.j);
+  for (int i = static_cast<int>(threadIdx.x / 32); i < row.valid; i += kTileWarps) {
     const uint32_t bits = path_bits(tree, i);
     if (lane_id() == 0) nodes.path[i] = bits;
     if (bits == 0) continue;
@@ -105,11 +71,11 @@ __device__ void prepare_nodes(const KdaVerifyDevice& p, const DeviceRow& row,
     float v[kValues];
 #pragma unroll
     for (int e = 0; e < kValues; ++e) {
-      const int at = work.begin + lane_id() + 32 * e;
-      v[e] = at < work.end ? load_at(p.kda.v, t, work.j, at) : 0.0f;
+      const int at = task.begin + lane_id() + 32 * e;
+      v[e] = at < task.end ? load_at(p.kda.v, t, task.j, at) : 0.0f;
     }
     KdaLaneToken<Map> token;
-    load_kda_token<Map>(p.kda, head, t, work.j, token);
+    load_kda_token<Map>(p.kda, head, t, task.j, token);
     put_lanes<Map>(token.alpha, nodes.alpha[i]);
     put_lanes<Map>(token.k, nodes.k[i]);
     put_lanes<Map>(token.q, nodes.q[i]);
@@ -119,7 +85,7 @@ __device__ void prepare_nodes(const KdaVerifyDevice& p, const DeviceRow& row,
       nodes.beta[i] = token.beta;
       nodes.pair[1][i][i] = token.kq;
     }
-    if (work.keeps_keys()) store_kda_key<Map>(p.kda, p.record, t, work.j, token);
+    if (task.leads()) store_kda_key<Map>(p.kda, p.record, t, task.j, token);
   }
 }
 
@@ -182,7 +148,7 @@ __device__ void relate_nodes(const DeviceRow& row, const DeviceDraftTree& tree,
   float gamma[Nodes::kOfWarp][Map::kElems];
 #pragma unroll
   for (int a = 0; a < Nodes::kOfWarp; ++a) {
-    const int i = warp + a * kVerifyWarps;
+    const int i = warp + a * kTileWarps;
 #pragma unroll
     for (int c = 0; c < Map::kElems; ++c) gamma[a][c] = 1.0f;
     if (i >= row.valid || nodes.path[i] == 0) continue;
@@ -194,7 +160,7 @@ __device__ void relate_nodes(const DeviceRow& row, const DeviceDraftTree& tree,
   __syncthreads();  // k and q have been read as they were
 #pragma unroll
   for (int a = 0; a < Nodes::kOfWarp; ++a) {
-    const int i = warp + a * kVerifyWarps;
+    const int i = warp + a * kTileWarps;
     if (i >= row.valid || nodes.path[i] == 0) continue;
     float k[Map::kElems];
     float q[Map::kElems];
@@ -215,11 +181,11 @@ __device__ void relate_nodes(const DeviceRow& row, const DeviceDraftTree& tree,
 /// Eight nodes from `begin` on: u and o of the row that the lane speaks for, which is `lane_row`
 /// counted from the block's first.
 template <typename Map, typename Tile>
-__device__ void solve_nodes(const KdaVerifyDevice& p, const DeviceRow& row, const VerifyWork& work,
+__device__ void solve_nodes(const KdaVerifyDevice& p, const DeviceRow& row, const KdaTask& task,
                             int begin, int lane_row, DualNodes<Map>& nodes) {
   const float(*pair)[DualNodes<Map>::kMost] = nodes.pair[Tile::upper() ? 1 : 0];
-  const int at = work.begin + lane_row;
-  const bool stores = Tile::speaks() && at < work.end;
+  const int at = task.begin + lane_row;
+  const bool stores = Tile::speaks() && at < task.end;
   float u[8];
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
@@ -242,12 +208,12 @@ __device__ void solve_nodes(const KdaVerifyDevice& p, const DeviceRow& row, cons
       __syncwarp();  // v has been read
       if (stores && !Tile::upper()) {
         nodes.v[i][lane_row] = u[e];
-        store_at(p.record.u, u[e], t, work.j, at);
+        store_at(p.record.u, u[e], t, task.j, at);
       }
     } else {
       x = 0.0f;
     }
-    if (stores && Tile::upper()) store_at(p.kda.out, x, t, work.j, at);
+    if (stores && Tile::upper()) store_at(p.kda.out, x, t, task.j, at);
   }
   __syncwarp();  // u, for the next eight
 }
@@ -255,9 +221,9 @@ __device__ void solve_nodes(const KdaVerifyDevice& p, const DeviceRow& row, cons
 /// The warp's rows of S through all nodes.
 template <typename Map, typename Tile>
 __device__ void answer_nodes(const KdaVerifyDevice& p, const DeviceRow& row,
-                             const VerifyWork& work, int first,
+                             const KdaTask& task, int first,
                              const KdaTileRows<Tile>& rows, DualNodes<Map>& nodes) {
-  const int lane_row = first - work.begin + Tile::row();
+  const int lane_row = first - task.begin + Tile::row();
 #pragma unroll 1
   for (int i = 0; i < row.valid; ++i) {
     if (nodes.path[i] == 0) continue;
@@ -265,7 +231,7 @@ __device__ void answer_nodes(const KdaVerifyDevice& p, const DeviceRow& row,
   }
 #pragma unroll 1
   for (int begin = 0; begin < row.valid; begin += 8) {
-    solve_nodes<Map, Tile>(p, row, work, begin, lane_row, nodes);
+    solve_nodes<Map, Tile>(p, row, task, begin, lane_row, nodes);
   }
 }
 
