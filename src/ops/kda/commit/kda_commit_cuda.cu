@@ -1,89 +1,159 @@
-// Commit on a GPU: the record of the accepted path on rows of the state in registers, in the
-// arithmetic of decode; a second kernel moves the convolution's windows.
+// Commit on a GPU, one launch: the record of the accepted path on tiles of the state, in the
+// arithmetic of decode, and each task takes its share of the row's convolution channels. While a
+// block works on one task, the state of its next one is on the way.
 #include "base/int_math.h"
-#include "cuda/launch.cuh"
 #include "ops/common/conv_window_device.cuh"
 #include "ops/draft_tree/draft_tree_device.cuh"
 #include "ops/kda/commit/kda_commit_kernels.h"
 #include "ops/kda/kda_record_device.cuh"
+#include "ops/kda/kda_tile_tasks.cuh"
 
 namespace linestate {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kWindowThreads = 128;
+constexpr int kRecordsAtOnce = kTileWarps;
 
 struct Commit {
   KdaDevice kda;  // rows, snapshots, state and sizes only
   KdaRecordDevice record;
   DeviceAccepted nodes;
   DeviceTaken taken;
+  WindowDevice window;  // no channels when there is none
 };
 
 template <typename Map>
-__device__ void apply_token(const Commit& p, int64_t t, int64_t j, int64_t first,
-                            KdaLaneRows<Map>& rows) {
-  const int64_t h = j / (p.kda.HV / p.kda.H);
-  float k[Map::kElems];
-  float alpha[Map::kElems];
-  load_kda_lanes<Map>(p.record.k, p.record.k.offset(t, h), p.kda.K, k);
-  load_kda_lanes<Map>(p.record.alpha, p.record.alpha.offset(t, j), p.kda.K, alpha);
-  const float inverse = load_at(p.record.k_inverse_norm, t, h);
+struct CommitShared {
+  KdaStageOf<Map> stage;
+  float alpha[kRecordsAtOnce][Map::kChannels];
+  float k[kRecordsAtOnce][Map::kChannels];
+  float u[kRecordsAtOnce][kTileBlockRows];
+  DevicePath path;
+};
+
+/// What to fetch for a row. A bad accepted node shows only once its path is walked: its state is
+/// then fetched in vain.
+__device__ int64_t state_of(const Commit& p, int64_t n) {
+  const DeviceRow row = read_verify_row(p.kda.rows, n, nullptr);
+  if (!row.live || p.nodes.accepted_node.at(n) < 0) return kNoState;
+  return row.fresh ? kFreshState : row.slot;
+}
+
+/// Records of the path from number `begin` on, a warp each. By the whole block.
+template <typename Map>
+__device__ void load_records(const Commit& p, const KdaTask& task, const DeviceRow& row, int begin,
+                             CommitShared<Map>& shared) {
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  __syncthreads();  // the ones before have been used
+  if (begin + warp < shared.path.length) {
+    const int64_t t = row.token_begin + shared.path.node[begin + warp];
+    const int64_t h = task.j / (p.kda.HV / p.kda.H);
+    float alpha[Map::kElems];
+    float k[Map::kElems];
+    load_kda_lanes<Map>(p.record.alpha, p.record.alpha.offset(t, task.j), p.kda.K, alpha);
+    load_kda_lanes<Map>(p.record.k, p.record.k.offset(t, h), p.kda.K, k);
+    const float inverse = load_at(p.record.k_inverse_norm, t, h);
 #pragma unroll
-  for (int i = 0; i < Map::kElems; ++i) k[i] *= inverse;
-  update_kda_rows<Map>(alpha, k, load_kda_u<Map>(p.kda, p.record, t, j, first), rows);
+    for (int e = 0; e < kTileBlockRows / 32; ++e) {
+      const int at = lane_id() + 32 * e;
+      const bool mine = task.begin + at < task.end;
+      shared.u[warp][at] = mine ? load_at(p.record.u, t, task.j, task.begin + at) : 0.0f;
+    }
+#pragma unroll
+    for (int c = 0; c < Map::kElems; ++c) k[c] *= inverse;
+    put_lanes<Map>(alpha, shared.alpha[warp]);
+    put_lanes<Map>(k, shared.k[warp]);
+  }
+  __syncthreads();
 }
 
-template <typename Map>
-__device__ void commit_rows(const Commit& p, int64_t n, int64_t j, const DeviceRow& row,
-                            const DevicePath& path, int64_t first) {
+template <typename Tile>
+__device__ void keep_tile(const Commit& p, int64_t n, int64_t slot, const KdaTask& task,
+                          const KdaTileRows<Tile>& rows) {
+  const KdaTileAt at{slot, task.j, first_row_of<Tile>(task), task.end, false};
+  if (!store_kda_tile<Tile>(p.kda.state, p.kda.K, at, rows)) {
+    raise_overflow(p.kda.status, n, slot, p.kda.layer);
+  }
+}
+
+/// The snapshots wanted after `done` tokens. True when there are more behind.
+template <typename Tile>
+__device__ int64_t keep_snapshots(const Commit& p, const KdaTask& task, const DeviceRow& row,
+                                  int64_t reach, int64_t done, const KdaTileRows<Tile>& rows) {
   const KdaDevice& kda = p.kda;
-  KdaLaneRows<Map> rows;
-  load_kda_rows<Map>(kda, row.slot, j, first, row.fresh, rows);
-  int64_t next = next_snapshot(kda.snapshots, kda.rows, n, row, path.length, 0);
-  for (int64_t done = 1; done <= path.length; ++done) {
-    apply_token<Map>(p, row.token_begin + path.node[done - 1], j, first, rows);
-    if (done != next) continue;
-    for (int64_t m = 0; m < kda.snapshots.count; ++m) {
-      if (snapshot_after(kda.snapshots, kda.rows, n, row, path.length, m) != done) continue;
-      keep_kda_rows<Map>(kda, n, kda.snapshots.slot.at(m), j, first, rows);
-    }
-    next = next_snapshot(kda.snapshots, kda.rows, n, row, path.length, done);
+  for (int64_t m = 0; m < kda.snapshots.count; ++m) {
+    if (snapshot_after(kda.snapshots, kda.rows, task.n, row, reach, m) != done) continue;
+    keep_tile<Tile>(p, task.n, kda.snapshots.slot.at(m), task, rows);
   }
-  keep_kda_rows<Map>(kda, n, row.slot, j, first, rows);
+  return next_snapshot(kda.snapshots, kda.rows, task.n, row, reach, done);
+}
+
+/// The task's rows of S through the accepted path; by the whole block.
+template <typename Map>
+__device__ void commit_rows(const Commit& p, const KdaTask& task, const DeviceRow& row,
+                            KdaTileRows<KdaTileOf<Map>>& rows, CommitShared<Map>& shared) {
+  using Tile = KdaTileOf<Map>;
+  const int first = first_row_of<Tile>(task);
+  const int length = shared.path.length;
+  int64_t next = next_snapshot(p.kda.snapshots, p.kda.rows, task.n, row, length, 0);
+  for (int done = 0; done < length; ++done) {
+    const int at = done % kRecordsAtOnce;
+    if (at == 0 && done > 0) load_records<Map>(p, task, row, done, shared);
+    if (first >= task.end) continue;
+    update_kda_tile<Tile>(shared.alpha[at], shared.k[at], shared.u[at] + (first - task.begin),
+                          rows);
+    if (done + 1 == next) next = keep_snapshots<Tile>(p, task, row, length, next, rows);
+  }
+  if (first < task.end) keep_tile<Tile>(p, task.n, row.slot, task, rows);
+}
+
+/// The task's share of the row's windows.
+__device__ void commit_windows(const Commit& p, const KdaTasks& tasks, const KdaTask& task,
+                               const DeviceRow& row, const DevicePath& path) {
+  const int64_t shares = static_cast<int64_t>(tasks.HV) * tasks.pieces;
+  const int64_t share = task.j * tasks.pieces + task.begin / tasks.piece_rows;
+  const int64_t begin = p.window.channels * share / shares;
+  const int64_t end = p.window.channels * (share + 1) / shares;
+  for (int64_t c = begin + threadIdx.x; c < end; c += kTileThreads) {
+    move_window(p.window, task.n, row, c, path.length,
+                [&](int64_t i) { return row.token_begin + path.node[i]; });
+  }
 }
 
 template <typename Map>
-__global__ void __launch_bounds__(32 * kWarps)
-    kda_commit_kernel(const __grid_constant__ Commit p, int64_t pieces, int64_t tasks) {
-  __shared__ DevicePath path;
-  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int64_t piece = task % pieces;
-    const int64_t j = task / pieces % p.kda.HV;
-    const int64_t n = task / pieces / p.kda.HV;
-    DeviceStatus* status = piece == 0 && j == 0 ? p.kda.status : nullptr;
-    const DeviceRow row = read_verify_row(p.kda.rows, n, status);
-    read_accepted_path(p.nodes, row, n, status, path);
-    if (piece == 0 && j == 0 && threadIdx.x < 32) {
-      report_commit(p.kda.snapshots, p.kda.rows, n, row, path.length, p.taken, status);
-    }
-    const int64_t first = (piece * kWarps + threadIdx.x / 32) * Map::kWarpRows;
-    if (path.length > 0 && first < p.kda.V) commit_rows<Map>(p, n, j, row, path, first);
+__device__ void commit_task(const Commit& p, const KdaTasks& tasks, int64_t now,
+                            CommitShared<Map>& shared) {
+  using Tile = KdaTileOf<Map>;
+  const KdaTask task = tasks.at(now);
+  const int64_t after = now + gridDim.x;
+  const int64_t state = after < tasks.count ? state_of(p, tasks.at(after).n) : kNoState;
+  DeviceStatus* status = task.status(p.kda.status);
+  const DeviceRow row = read_verify_row(p.kda.rows, task.n, status);
+  read_accepted_path(p.nodes, row, task.n, status, shared.path);
+  if (task.leads() && task.j == 0 && threadIdx.x < 32) {
+    report_commit(p.kda.snapshots, p.kda.rows, task.n, row, shared.path.length, p.taken, status);
   }
+  if (shared.path.length == 0) {
+    wait_async_copies();
+    fetch_task<Tile>(p.kda, tasks.at(after), state, shared.stage);
+    return;
+  }
+  load_records<Map>(p, task, row, 0, shared);
+  commit_windows(p, tasks, task, row, shared.path);
+  KdaTileRows<Tile> rows;
+  take_kda_tile<Tile>(shared.stage, p.kda.state.dtype, rows);
+  fetch_task<Tile>(p.kda, tasks.at(after), state, shared.stage);
+  commit_rows<Map>(p, task, row, rows, shared);
 }
 
-__global__ void __launch_bounds__(kWindowThreads)
-    commit_window_kernel(const __grid_constant__ WindowDevice p, DeviceAccepted nodes,
-                         int64_t blocks, int64_t tasks) {
-  __shared__ DevicePath path;
-  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int64_t n = task / blocks;
-    const int64_t c = task % blocks * kWindowThreads + threadIdx.x;
-    const DeviceRow row = read_verify_row(p.rows, n, nullptr);
-    read_accepted_path(nodes, row, n, nullptr, path);
-    if (path.length == 0 || c >= p.channels) continue;
-    move_window(p, n, row, c, path.length,
-                [&](int64_t i) { return row.token_begin + path.node[i]; });
+template <typename Map>
+__global__ void __launch_bounds__(kTileThreads, kTileBlocks)
+    kda_commit_kernel(const __grid_constant__ Commit p, const __grid_constant__ KdaTasks tasks) {
+  extern __shared__ __align__(16) char memory[];
+  auto& shared = *reinterpret_cast<CommitShared<Map>*>(memory);
+  const KdaTask task = tasks.at(blockIdx.x);
+  fetch_task<KdaTileOf<Map>>(p.kda, task, state_of(p, task.n), shared.stage);
+  for (int64_t now = blockIdx.x; now < tasks.count; now += gridDim.x) {
+    commit_task<Map>(p, tasks, now, shared);
   }
 }
 
@@ -101,18 +171,14 @@ KdaDevice commit_device(const KdaCommitParams& p, const ExecContext& context) {
   return d;
 }
 
-Status commit_windows(const KdaCommitParams& params, const Commit& p, const ExecContext& context) {
+WindowDevice window_device(const KdaCommitParams& params, const KdaDevice& kda) {
   if (!params.window.defined()) return {};
-  const WindowDevice windows{p.kda.rows,
-                             p.kda.snapshots,
-                             device_view<3>(params.window),
-                             device_view<2>(params.conv_x),
-                             params.window.shape[1],
-                             static_cast<int32_t>(params.window.shape[2])};
-  const int64_t blocks = ceil_div(windows.channels, kWindowThreads);
-  const int64_t tasks = p.kda.rows.count * blocks;
-  return launch("commit_window", commit_window_kernel, grid_of(tasks), kWindowThreads, context,
-                windows, p.nodes, blocks, tasks);
+  return {kda.rows,
+          kda.snapshots,
+          device_view<3>(params.window),
+          device_view<2>(params.conv_x),
+          params.window.shape[1],
+          static_cast<int32_t>(params.window.shape[2])};
 }
 
 }  // namespace
@@ -120,18 +186,17 @@ Status commit_windows(const KdaCommitParams& params, const Commit& p, const Exec
 Status kda_commit_cuda(const KdaCommitParams& params, const ExecContext& context) {
   const CudaDeviceGuard guard(context.device.index);
   LINESTATE_RETURN_IF_ERROR(guard.status());
-  const Commit p{commit_device(params, context),
-                 kda_record_device(params.record),
-                 {index_view(params.parent), index_view(params.accepted_node)},
-                 device_taken(params.taken)};
-  const Status status = with_kda_map(p.kda.K, [&]<typename Map>() {
-    const int64_t pieces = ceil_div(p.kda.V, kWarps * Map::kWarpRows);
-    const int64_t tasks = p.kda.rows.count * p.kda.HV * pieces;
-    return launch("kda_commit", kda_commit_kernel<Map>, grid_of(tasks), 32 * kWarps, context, p,
-                  pieces, tasks);
+  Commit p{};
+  p.kda = commit_device(params, context);
+  p.record = kda_record_device(params.record);
+  p.nodes = {index_view(params.parent), index_view(params.accepted_node)};
+  p.taken = device_taken(params.taken);
+  p.window = window_device(params, p.kda);
+  return with_kda_map(p.kda.K, [&]<typename Map>() {
+    const int64_t rows = p.kda.rows.count;
+    return launch_kda_tasks<Map>("kda_commit", kda_commit_kernel<Map>, p, p.kda, rows, false,
+                                 static_cast<int>(sizeof(CommitShared<Map>)), context);
   });
-  LINESTATE_RETURN_IF_ERROR(status);
-  return commit_windows(params, p, context);
 }
 
 }  // namespace linestate

@@ -1,92 +1,139 @@
-// Verify on a GPU: rows of the state stay in registers while their nodes go by in order. A node
-// that does not follow the one before it starts from the committed state again and takes the
-// records of its path; a chain never does. The state is only read.
+// Verify on a GPU. A row of few nodes is answered in dual form, all nodes at once. A longer one goes
+// node by node with its rows of the state in registers: a node that does not follow the one before
+// it starts from the committed state again and takes the records of its path. Which of the two it is
+// depends on the row's own number of nodes. The state is only read.
 #include "base/int_math.h"
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
-#include "ops/draft_tree/draft_tree_device.cuh"
-#include "ops/kda/kda_record_device.cuh"
+#include "ops/kda/verify/kda_verify_dual.cuh"
 #include "ops/kda/verify/kda_verify_kernels.h"
 
 namespace linestate {
 namespace {
 
-constexpr int kWarps = 4;
-
-struct Verify {
-  KdaDevice kda;
-  KdaRecordDevice record;
-  IndexView parent;
-};
-
-/// What one warp works on.
-struct Work {
-  int64_t j;
-  int64_t first;  // of the warp's rows of S
-  bool records;   // this warp keeps alpha and k
-};
+using Verify = KdaVerifyDevice;
 
 /// The state behind `node`, which is -1 for the committed one.
 template <typename Map>
-__device__ void rebuild_rows(const Verify& p, const DeviceRow& row, const Work& work,
-                             const KdaGateHead& head, const DeviceDraftTree& tree, int node,
-                             KdaLaneRows<Map>& rows) {
-  load_kda_rows<Map>(p.kda, row.slot, work.j, work.first, row.fresh, rows);
+__device__ void rebuild_rows(const Verify& p, const DeviceRow& row, const KdaTask& task,
+                             int64_t first, const KdaGateHead& head, const DeviceDraftTree& tree,
+                             int node, KdaLaneRows<Map>& rows) {
+  load_kda_rows<Map>(p.kda, row.slot, task.j, first, row.fresh, rows);
   if (node < 0) return;
   __syncwarp();  // this warp's u of earlier nodes
   const int depth = tree.depth(node);
   for (int step = 0; step < depth; ++step) {
     const int64_t t = row.token_begin + tree.ancestor(node, depth - 1 - step);
     KdaLaneToken<Map> token;
-    load_kda_token<Map>(p.kda, head, t, work.j, token);
-    const float u = load_kda_u<Map>(p.kda, p.record, t, work.j, work.first);
+    load_kda_token<Map>(p.kda, head, t, task.j, token);
+    const float u = load_kda_u<Map>(p.kda, p.record, t, task.j, first);
     update_kda_rows<Map>(token.alpha, token.k, u, rows);
   }
 }
 
+/// A row of many nodes, the rows of S from `first` on.
 template <typename Map>
-__device__ void verify_rows(const Verify& p, const DeviceRow& row, const Work& work,
-                            const DeviceDraftTree& tree) {
-  const KdaGateHead head = kda_gate_head(p.kda, work.j);
+__device__ void walk_nodes(const Verify& p, const DeviceRow& row, const KdaTask& task,
+                           int64_t first, const DeviceDraftTree& tree) {
+  const KdaGateHead head = kda_gate_head(p.kda, task.j);
   KdaLaneRows<Map> rows;
   int behind = -2;  // the node whose state the registers hold
   for (int node = 0; node < row.valid; ++node) {
     const int64_t t = row.token_begin + node;
     if (tree.inert(node)) {
-      clear_kda_out<Map>(p.kda, t, work.j, work.first);
+      clear_kda_out<Map>(p.kda, t, task.j, first);
       continue;
     }
     const int parent = tree.parent[node];
-    if (parent != behind) rebuild_rows<Map>(p, row, work, head, tree, parent, rows);
+    if (parent != behind) rebuild_rows<Map>(p, row, task, first, head, tree, parent, rows);
     KdaLaneToken<Map> token;
-    load_kda_token<Map>(p.kda, head, t, work.j, token);
-    if (work.records) store_kda_key<Map>(p.kda, p.record, t, work.j, token);
-    const float v = load_kda_value<Map>(p.kda, t, work.j, work.first);
+    load_kda_token<Map>(p.kda, head, t, task.j, token);
+    if (first == 0) store_kda_key<Map>(p.kda, p.record, t, task.j, token);
+    const float v = load_kda_value<Map>(p.kda, t, task.j, first);
     const KdaLaneResult result = step_kda_rows<Map>(token, v, rows);
-    store_kda_out<Map>(p.kda, t, work.j, work.first, result.o);
-    store_kda_u<Map>(p.kda, p.record, t, work.j, work.first, result.u);
+    store_kda_out<Map>(p.kda, t, task.j, first, result.o);
+    store_kda_u<Map>(p.kda, p.record, t, task.j, first, result.u);
     behind = node;
   }
 }
 
-/// Task = (row, value head, piece of V); row N is the tail behind all rows.
+/// A row of many nodes. Apart, because it would take registers from the others.
 template <typename Map>
-__global__ void __launch_bounds__(32 * kWarps)
-    kda_verify_kernel(const __grid_constant__ Verify p, int64_t pieces, int64_t tasks) {
-  __shared__ DeviceDraftTree tree;
-  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int64_t piece = task % pieces;
-    const int64_t j = task / pieces % p.kda.HV;
-    const int64_t n = task / pieces / p.kda.HV;
-    DeviceStatus* status = piece == 0 && j == 0 ? p.kda.status : nullptr;
-    const DeviceRow row = read_verify_row(p.kda.rows, n, status);
-    fill_draft_tree(p.parent, row, n, status, tree);
-    const int64_t warp = threadIdx.x / 32;
-    const Work work{j, (piece * kWarps + warp) * Map::kWarpRows, piece == 0 && warp == 0};
-    for (int64_t i = row.valid; i < row.tokens; ++i) {
-      clear_kda_out<Map>(p.kda, row.token_begin + i, j, work.first);
+__device__ __noinline__ void walk_block(const Verify& p, KdaTask task,
+                                        const DeviceDraftTree& tree) {
+  const DeviceRow row = read_verify_row(p.kda.rows, task.n, nullptr);
+  const int64_t warp = threadIdx.x / 32;
+  for (int64_t first = task.begin + warp * Map::kWarpRows; first < task.end;
+       first += kTileWarps * Map::kWarpRows) {
+    walk_nodes<Map>(p, row, task, first, tree);
+  }
+}
+
+/// Zero output of the tokens behind the row's nodes.
+__device__ void clear_placeholders(const Verify& p, const DeviceRow& row, const KdaTask& task) {
+  for (int64_t i = row.valid; i < row.tokens; ++i) {
+    for (int64_t at = task.begin + threadIdx.x; at < task.end; at += 32 * kTileWarps) {
+      store_at(p.kda.out, 0.0f, row.token_begin + i, task.j, at);
     }
-    if (work.first < p.kda.V) verify_rows<Map>(p, row, work, tree);
+  }
+}
+
+template <typename Map>
+struct VerifyShared {
+  KdaStageOf<Map> stage;
+  DualNodes<Map> nodes;
+  DeviceDraftTree tree;
+};
+
+template <typename Map>
+__device__ int64_t state_of(const DeviceRow& row) {
+  if (row.valid == 0 || row.valid > DualNodes<Map>::kMost) return kNoState;
+  return row.fresh ? kFreshState : row.slot;
+}
+
+/// Task number `now`, whose state is on its way; starts the way of the next one's as soon as it can.
+template <typename Map>
+__device__ void verify_task(const Verify& p, const KdaTasks& tasks, int64_t now,
+                            VerifyShared<Map>& shared) {
+  using Tile = KdaTileOf<Map>;
+  const KdaTask task = tasks.at(now);
+  const DeviceRow row = read_verify_row(p.kda.rows, task.n, task.status(p.kda.status));
+  const int64_t after = now + gridDim.x;
+  int64_t state = kNoState;
+  if (after < tasks.count) {
+    state = state_of<Map>(read_verify_row(p.kda.rows, tasks.at(after).n, nullptr));
+  }
+  clear_placeholders(p, row, task);
+  if (row.valid > 0) {
+    fill_draft_tree(p.parent, row, task.n, task.status(p.kda.status), shared.tree);
+  }
+  if (row.valid == 0 || row.valid > DualNodes<Map>::kMost) {
+    if (row.valid > 0) walk_block<Map>(p, task, shared.tree);
+    fetch_task<Tile>(p.kda, tasks.at(after), state, shared.stage);
+    return;
+  }
+  prepare_nodes<Map>(p, row, task, shared.tree, shared.nodes);
+  __syncthreads();
+  relate_nodes<Map>(row, shared.tree, shared.nodes);
+  KdaTileRows<Tile> rows;
+  take_kda_tile<Tile>(shared.stage, p.kda.state.dtype, rows);
+  fetch_task<Tile>(p.kda, tasks.at(after), state, shared.stage);
+  const int first = first_row_of<Tile>(task);
+  if (first < task.end) answer_nodes<Map, Tile>(p, row, task, first, rows, shared.nodes);
+}
+
+/// Row N is the tail behind all rows.
+template <typename Map>
+__global__ void __launch_bounds__(kTileThreads, kTileBlocks)
+    kda_verify_kernel(const __grid_constant__ Verify p, const __grid_constant__ KdaTasks tasks) {
+  extern __shared__ __align__(16) char memory[];
+  auto& shared = *reinterpret_cast<VerifyShared<Map>*>(memory);
+  const KdaTask task = tasks.at(blockIdx.x);
+  fetch_task<KdaTileOf<Map>>(p.kda, task,
+                             state_of<Map>(read_verify_row(p.kda.rows, task.n, nullptr)),
+                             shared.stage);
+  for (int64_t now = blockIdx.x; now < tasks.count; now += gridDim.x) {
+    verify_task<Map>(p, tasks, now, shared);
   }
 }
 
@@ -98,10 +145,9 @@ Status kda_verify_cuda(const KdaVerifyParams& params, const ExecContext& context
   const Verify p{kda_device(params.kda, context), kda_record_device(params.record),
                  index_view(params.parent)};
   const Status status = with_kda_map(p.kda.K, [&]<typename Map>() {
-    const int64_t pieces = ceil_div(p.kda.V, kWarps * Map::kWarpRows);
-    const int64_t tasks = (p.kda.rows.count + 1) * p.kda.HV * pieces;
-    return launch("kda_verify", kda_verify_kernel<Map>, grid_of(tasks), 32 * kWarps, context, p,
-                  pieces, tasks);
+    return launch_kda_tasks<Map>("kda_verify", kda_verify_kernel<Map>, p, p.kda,
+                                 p.kda.rows.count + 1, false,
+                                 static_cast<int>(sizeof(VerifyShared<Map>)), context);
   });
   LINESTATE_RETURN_IF_ERROR(status);
   return raise_if_not_finite_cuda(context, params.kda.out);
