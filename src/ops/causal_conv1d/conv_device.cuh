@@ -107,6 +107,14 @@ __device__ inline uint32_t conv_bits(DType dtype, float y) {
   return dtype == DType::kBF16 ? f32_to_bf16_bits(y) : f32_to_f16_bits(y);
 }
 
+__device__ inline float conv_activation(bool silu, float sum) {
+  return silu ? sum / (1.0f + expf(-sum)) : sum;
+}
+/// From the exact sum.
+__device__ inline float conv_activation(bool silu, double sum) {
+  return static_cast<float>(silu ? sum / (1.0 + exp(-sum)) : sum);
+}
+
 /// One output in f32, and for 16-bit outputs the rounding of the exact value: where the f32 result
 /// lies too near a rounding border to tell, the sum is made again in f64. The margin covers W + 1
 /// roundings of the sum and 7 half-ulps of SiLU; 2^-20 is 16 half-ulps.
@@ -120,7 +128,7 @@ __device__ float conv_output(const ConvDevice& p, const ConvTaps<W>& taps,
     sum = fmaf(taps.w[j][e], in[j][e], sum);
     reach += fabsf(taps.w[j][e] * in[j][e]);
   }
-  const float y = p.silu ? sum / (1.0f + expf(-sum)) : sum;
+  const float y = conv_activation(p.silu, sum);
   if (p.out.dtype == DType::kF32) return y;
   const float margin = reach * 0x1p-20f;
   if (conv_bits(p.out.dtype, y - margin) == conv_bits(p.out.dtype, y + margin)) return y;
@@ -129,7 +137,7 @@ __device__ float conv_output(const ConvDevice& p, const ConvTaps<W>& taps,
   for (int j = 0; j < W; ++j) {
     exact += static_cast<double>(taps.w[j][e]) * static_cast<double>(in[j][e]);
   }
-  return static_cast<float>(p.silu ? exact / (1.0 + exp(-exact)) : exact);
+  return conv_activation(p.silu, exact);
 }
 
 __device__ inline void store_conv_out(const ConvDevice& p, int64_t t, ConvChannels c,
