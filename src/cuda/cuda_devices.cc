@@ -1,6 +1,9 @@
 #include "cuda/cuda_devices.h"
 
 #ifdef LINESTATE_CUDA
+#include <array>
+#include <atomic>
+
 #include "cuda/cuda_api.h"
 #endif
 
@@ -24,7 +27,25 @@ Result<std::vector<CudaDevice>> list_cuda_devices() {
   return devices;
 }
 
+int cuda_architecture(int32_t device) {
+  static std::array<std::atomic<int>, 64> known{};  // 0 = not asked yet
+  if (device < 0 || device >= static_cast<int32_t>(known.size())) return 0;
+  std::atomic<int>& slot = known[static_cast<size_t>(device)];
+  if (const int sm = slot.load(std::memory_order_relaxed); sm != 0) return sm;
+  int major = 0;
+  int minor = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  slot.store(10 * major + minor, std::memory_order_relaxed);
+  return 10 * major + minor;
+}
+
 #else
+
+int cuda_architecture(int32_t) { return 0; }
 
 Result<std::vector<CudaDevice>> list_cuda_devices() {
   return Status(StatusCode::kUnsupported, "built without CUDA");

@@ -19,4 +19,7 @@ struct CudaDevice {
 /// Errors: kUnsupported (built without CUDA), kNotFound (no device), kDevice (no usable driver).
 Result<std::vector<CudaDevice>> list_cuda_devices();
 
+/// 90 for compute capability 9.0, 0 for no such device. Asks the runtime once a device.
+int cuda_architecture(int32_t device);
+
 }  // namespace linestate

@@ -87,10 +87,19 @@ __device__ inline uint32_t f32_to_f16_bits(float value) {
   return bits;
 }
 
-__device__ inline float load_f32(const void* data, DType dtype, int64_t at) {
-  if (dtype == DType::kF32) return static_cast<const float*>(data)[at];
-  const uint32_t bits = static_cast<const uint16_t*>(data)[at];
+/// One element as it lies in memory; widening apart from the load lets other work wait between.
+__device__ inline uint32_t load_bits(const void* data, DType dtype, int64_t at) {
+  if (dtype == DType::kF32) return static_cast<const uint32_t*>(data)[at];
+  return static_cast<const uint16_t*>(data)[at];
+}
+
+__device__ inline float widen_bits(uint32_t bits, DType dtype) {
+  if (dtype == DType::kF32) return __uint_as_float(bits);
   return dtype == DType::kBF16 ? bf16_bits_to_f32(bits) : f16_bits_to_f32(bits);
+}
+
+__device__ inline float load_f32(const void* data, DType dtype, int64_t at) {
+  return widen_bits(load_bits(data, dtype, at), dtype);
 }
 
 /// True when a finite f32 became infinite.
@@ -157,6 +166,30 @@ __device__ void load_quad(const DeviceView<kRank>& view, int64_t at, float* out)
   for (int i = 0; i < 4; ++i) out[i] = load_f32(view.data, view.dtype, at + i * view.step());
 }
 
+/// Four neighbours of a 16-bit type. Returns false when a finite value became infinite in f16.
+__device__ inline bool store_narrow_quad(void* data, DType dtype, int64_t at, const float* in) {
+  bool fits = true;
+  uint32_t low;
+  uint32_t high;
+  if (dtype == DType::kBF16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(in[1]), "f"(in[0]));
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(in[3]), "f"(in[2]));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(in[1]), "f"(in[0]));
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(in[3]), "f"(in[2]));
+    // 65520 is the least f32 that rounds to infinity.
+    const float most = fmaxf(fmaxf(fabsf(in[0]), fabsf(in[1])), fmaxf(fabsf(in[2]), fabsf(in[3])));
+    if (most >= 65520.0f) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        fits &= !f16_overflowed((i < 2 ? low : high) >> 16 * (i % 2), in[i]);
+      }
+    }
+  }
+  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(data) + at) = make_uint2(low, high);
+  return fits;
+}
+
 /// Returns false when a finite value became infinite in f16.
 template <int kRank>
 __device__ bool store_quad(const DeviceView<kRank>& view, int64_t at, const float* in) {
@@ -173,20 +206,7 @@ __device__ bool store_quad(const DeviceView<kRank>& view, int64_t at, const floa
         make_float4(in[0], in[1], in[2], in[3]);
     return true;
   }
-  uint32_t bits[4];
-  if (view.dtype == DType::kBF16) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) bits[i] = f32_to_bf16_bits(in[i]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      bits[i] = f32_to_f16_bits(in[i]);
-      fits &= !f16_overflowed(bits[i], in[i]);
-    }
-  }
-  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(view.data) + at) =
-      make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
-  return fits;
+  return store_narrow_quad(view.data, view.dtype, at, in);
 }
 
 }  // namespace linestate

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda/cuda_api.h"
+#include "cuda/cuda_devices.h"
 #include "linestate/exec_context.h"
 #include "linestate/status.h"
 
@@ -29,6 +30,47 @@ Status launch(const char* name, void (*kernel)(Formal...), dim3 grid, dim3 block
     void* arguments[] = {static_cast<void*>(&formal)...};
     return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, arguments, 0,
                             static_cast<cudaStream_t>(context.stream));
+  };
+  return cuda_status(name, start(std::forward<Actual>(actual)...));
+}
+
+/// What a launch asks for besides its blocks.
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  unsigned cluster = 1;   // blocks that share their memory; above 1 needs sm_90
+  bool overlaps = false;  // the kernel calls wait_for_earlier_kernel: the context may ask for it
+};
+
+/// Whether the context asks for overlapping kernels and its device can.
+inline bool launches_overlap(const ExecContext& context) {
+  return context.overlap && cuda_architecture(context.device.index) >= 90;
+}
+
+/// launch() in a shape. REQUIRES: the context's device is current.
+template <typename... Formal, typename... Actual>
+Status launch_shaped(const char* name, void (*kernel)(Formal...), const LaunchShape& shape,
+                     const ExecContext& context, Actual&&... actual) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return {};
+  cudaLaunchAttribute attributes[2];
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.stream = static_cast<cudaStream_t>(context.stream);
+  config.attrs = attributes;
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {shape.cluster, 1, 1};
+  }
+  if (shape.overlaps && launches_overlap(context)) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  const auto start = [&](Formal... formal) {
+    void* arguments[] = {static_cast<void*>(&formal)...};
+    return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments);
   };
   return cuda_status(name, start(std::forward<Actual>(actual)...));
 }

@@ -73,22 +73,15 @@ __device__ void load_kda_lanes(const DeviceView<kRank>& view, int64_t at, int K,
   }
 }
 
-/// Key and query of token t, raw.
+/// Makes a token of raw lanes: alpha holds the gate, k and q what the caller loaded.
 template <typename Map>
-__device__ void finish_kda_token(const KdaDevice& p, const KdaGateHead& head, int64_t j, float beta,
+__device__ void finish_kda_lanes(const KdaDevice& p, const KdaGateHead& head,
+                                 const float (&bias)[Map::kElems], float beta,
                                  KdaLaneToken<Map>& token) {
 #pragma unroll
-  for (int i = 0; i < Map::kQuads; ++i) {
-    const int c = Map::channel(i);
-    float bias[4] = {};
-    if (c < p.K && p.dt_bias.data != nullptr) {
-      load_quad(p.dt_bias, p.dt_bias.offset(j, c), bias);
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      float& alpha = token.alpha[4 * i + e];
-      alpha = c < p.K ? kda_decay(head, alpha, bias[e]) : 0.0f;
-    }
+  for (int i = 0; i < Map::kElems; ++i) {
+    float& alpha = token.alpha[i];
+    alpha = Map::channel(i / 4) < p.K ? kda_decay(head, alpha, bias[i]) : 0.0f;
   }
   token.k_inverse_norm = kda_inverse_norm<Map::kLanes>(token.k, p.qk_normalized);
   const float q_factor = p.scale * kda_inverse_norm<Map::kLanes>(token.q, p.qk_normalized);
@@ -99,6 +92,21 @@ __device__ void finish_kda_token(const KdaDevice& p, const KdaGateHead& head, in
   }
   token.kq = kda_lane_dot<Map>(token.k, token.q);
   token.beta = kda_beta(p.beta_form, beta);
+}
+
+/// Key and query of token t, raw.
+template <typename Map>
+__device__ void finish_kda_token(const KdaDevice& p, const KdaGateHead& head, int64_t j, float beta,
+                                 KdaLaneToken<Map>& token) {
+  float bias[Map::kElems] = {};
+#pragma unroll
+  for (int i = 0; i < Map::kQuads; ++i) {
+    const int c = Map::channel(i);
+    if (c < p.K && p.dt_bias.data != nullptr) {
+      load_quad(p.dt_bias, p.dt_bias.offset(j, c), bias + 4 * i);
+    }
+  }
+  finish_kda_lanes<Map>(p, head, bias, beta, token);
 }
 
 /// Token t for value head j; each group of lanes may ask for its own.

@@ -140,6 +140,16 @@ struct LightningToken {
   float v[256];
 };
 
+/// Four columns of one row: S <- lambda S + k v, then o <- o + q S.
+__device__ inline void step_lightning_row(float k, float q, const float (&v)[4],
+                                          LightningDecay lambda, float (&s)[4], float (&o)[4]) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    s[e] = fmaf(lambda.hi, s[e], fmaf(lambda.lo, s[e], k * v[e]));
+    o[e] = fmaf(q, s[e], o[e]);
+  }
+}
+
 /// S <- lambda S + k v^T
 template <int kRows>
 __device__ void update_lightning(const float* k, const float (&v)[4], LightningDecay lambda,

@@ -1,10 +1,11 @@
-// Decode on a GPU: one pass over the state, a warp at a time through kStateRows rows of it in each
-// group of lanes. Gate, norms and beta are made again by every warp: they are little work beside
-// the state's bytes, and no warp waits for another.
+// Decode on a GPU: one pass over the state. Where the state lies as engines lay it, in tiles
+// (kda_decode_tile.cuh). Any other layout or size: a warp at a time through kStateRows rows in each
+// group of lanes, gate, norms and beta made again by every warp. The bits are the same.
 #include "base/int_math.h"
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
 #include "ops/kda/decode/kda_decode_kernels.h"
+#include "ops/kda/decode/kda_decode_tile.cuh"
 #include "ops/kda/kda_lane_step.cuh"
 
 namespace linestate {
@@ -64,14 +65,9 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-}  // namespace
-
-Status kda_decode_cuda(const KdaParams& params, const ExecContext& context) {
-  const CudaDeviceGuard guard(context.device.index);
-  LINESTATE_RETURN_IF_ERROR(guard.status());
-  const KdaDevice p = kda_device(params, context);
-  const int64_t heads = params.q.shape[0] * p.HV;
-  const Status status = with_kda_map(p.K, [&]<typename Map>() {
+Status run_kda_decode_rows(const KdaDevice& p, int64_t N, const ExecContext& context) {
+  const int64_t heads = N * p.HV;
+  return with_kda_map(p.K, [&]<typename Map>() {
     // Few heads: every warp takes one pass, so that the whole GPU works. Many: the token's own work
     // is shared by several passes. Rows do not see each other, so no bit depends on it.
     const int64_t pieces = ceil_div(p.V, Map::kWarpRows);
@@ -82,7 +78,17 @@ Status kda_decode_cuda(const KdaParams& params, const ExecContext& context) {
     return launch("kda_decode", kda_decode_kernel<Map>, grid_of(ceil_div(units, kWarps)),
                   32 * kWarps, context, p, split, units);
   });
-  LINESTATE_RETURN_IF_ERROR(status);
+}
+
+}  // namespace
+
+Status kda_decode_cuda(const KdaParams& params, const ExecContext& context) {
+  const CudaDeviceGuard guard(context.device.index);
+  LINESTATE_RETURN_IF_ERROR(guard.status());
+  const KdaDevice p = kda_device(params, context);
+  const int64_t N = params.q.shape[0];
+  LINESTATE_RETURN_IF_ERROR(kda_decode_tiles_fit(params) ? run_kda_decode_tiles(p, N, context)
+                                                         : run_kda_decode_rows(p, N, context));
   return raise_if_not_finite_cuda(context, params.out);
 }
 

@@ -1,10 +1,11 @@
-// Decode on a GPU: one pass over the state. A block takes one (row, head), each of its warps some
-// columns, a few rows of S at a time: the next ones are on their way while these are worked on. The
-// order of additions is that of prefill.
+// Decode on a GPU: one pass over the state. Where the state lies as engines lay it, in tiles
+// (lightning_decode_tile.cuh). Any other layout or size: a block takes one (row, head), each of its
+// warps some columns, a few rows of S at a time. The bits are the same, and those of prefill.
 #include "base/int_math.h"
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
 #include "ops/lightning/decode/lightning_decode_kernels.h"
+#include "ops/lightning/decode/lightning_decode_tile.cuh"
 #include "ops/lightning/lightning_lane_step.cuh"
 
 namespace linestate {
@@ -76,16 +77,24 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
+Status run_lightning_decode_columns(const LightningDevice& p, int64_t N,
+                                    const ExecContext& context) {
+  const int64_t pieces = ceil_div(p.D, kWarps * kLightningColumns);
+  const int64_t tasks = N * p.H * pieces;
+  return launch("lightning_decode", lightning_decode_kernel, grid_of(tasks), 32 * kWarps, context,
+                p, pieces, tasks);
+}
+
 }  // namespace
 
 Status lightning_decode_cuda(const LightningParams& params, const ExecContext& context) {
   const CudaDeviceGuard guard(context.device.index);
   LINESTATE_RETURN_IF_ERROR(guard.status());
   const LightningDevice p = lightning_device(params, context);
-  const int64_t pieces = ceil_div(p.D, kWarps * kLightningColumns);
-  const int64_t tasks = params.q.shape[0] * p.H * pieces;
-  LINESTATE_RETURN_IF_ERROR(launch("lightning_decode", lightning_decode_kernel, grid_of(tasks),
-                                   32 * kWarps, context, p, pieces, tasks));
+  const int64_t N = params.q.shape[0];
+  LINESTATE_RETURN_IF_ERROR(lightning_tiles_fit(params)
+                                ? run_lightning_decode_tiles(p, N, context)
+                                : run_lightning_decode_columns(p, N, context));
   return raise_if_not_finite_cuda(context, params.out);
 }
 
