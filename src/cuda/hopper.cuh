@@ -87,16 +87,22 @@ __device__ inline void wgmma_128_columns(float (&d)[64], const uint32_t (&a)[4],
         "+f"(d[62]), "+f"(d[63])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(keep)));
 }
-__device__ inline void wgmma_32_tiles(float (&d)[16], uint64_t a, uint64_t b, bool keep) {
+/// d = a b (+ d): both from tiles; with kColumnsA the tile's rows are what a sums over, b's always
+/// are (tile_of_columns).
+template <bool kColumnsA>
+__device__ void wgmma_64_tiles(float (&d)[32], uint64_t a, uint64_t b, bool keep) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,"
-      "%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, 0, 0;"
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,"
+      "%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,"
+      "%29,%30,%31}, %32, %33, p, 1, 1, %35, 1;"
       "\n}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b), "r"(static_cast<int>(keep)));
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
+        "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
+        "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(static_cast<int>(keep)), "n"(static_cast<int>(kColumnsA)));
 }
 // clang-format on
 
@@ -110,6 +116,22 @@ __device__ inline void mma_16816(float (&d)[4], uint32_t a0, uint32_t a1, uint32
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+/// The same of bf16 operands.
+__device__ inline void mma_16816_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                      uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+__device__ inline void load_matrices(uint32_t at, uint32_t (&x)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(at)
+               : "memory");
+}
 __device__ inline void load_matrices_transposed(uint32_t at, uint32_t (&x)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -140,6 +162,11 @@ __device__ inline void barrier_init(uint32_t at, int arrivals) {
 __device__ inline void barrier_arrive(uint32_t at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
+/// Arrives and announces `bytes` of copy_bulk_in.
+__device__ inline void barrier_expect(uint32_t at, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+               : "memory");
+}
 __device__ inline void barrier_wait(uint32_t at, unsigned parity) {
   asm volatile(
       "{\n.reg .pred p;\nagain_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
@@ -167,6 +194,33 @@ __device__ inline void copy_16(uint32_t to, const void* from, bool live) {
                : "memory");
 }
 __device__ inline void copy_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until all but the last kGroups groups have arrived.
+template <int kGroups>
+__device__ void copy_wait_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+/// Whole records, by one thread: 16-byte aligned, a multiple of 16 bytes.
+__device__ inline void copy_bulk_in(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__device__ inline void copy_bulk_out(void* to, uint32_t from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Until shared memory of this thread's copy_bulk_out calls may be written again.
+__device__ inline void copy_bulk_read_wait() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ inline void copy_bulk_out_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 __device__ inline void prefetch_l2(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }

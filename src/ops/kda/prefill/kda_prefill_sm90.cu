@@ -1,4 +1,5 @@
 // KDA prefill on Hopper with tensor cores; kda_prefill_sm90.cuh has the algorithm.
+#include <algorithm>
 #include <array>
 
 #include "base/int_math.h"
@@ -7,109 +8,266 @@
 #include "cuda/launch.cuh"
 #include "ops/kda/prefill/kda_prefill_kernels.h"
 #include "ops/kda/prefill/kda_prefill_sm90_factor.cuh"
+#include "ops/kda/prefill/kda_prefill_sm90_plan.cuh"
 #include "ops/kda/prefill/kda_prefill_sm90_state.cuh"
 
 namespace linestate {
 namespace {
 
-using kda_sm90::Shared;
+using namespace kda_sm90;
 
-constexpr unsigned kThreads = kda_sm90::kStateThreads + kda_sm90::kFactorThreads;
+/// Heads [first, first + count) of a call: what one pass has records for.
+struct Heads {
+  int32_t first;
+  int32_t count;
+};
 
-/// Zeros for tokens that are not valid, 16 bytes a thread.
-[[maybe_unused]] __device__ void clear_out(const KdaDevice& p, const DeviceRow& row, int64_t j,
-                                           int thread) {
-  auto* out = static_cast<uint16_t*>(p.out.data) + j * p.out.stride[1] + thread % 16 * 8;
-  for (int64_t i = row.valid + thread / 16; i < row.tokens; i += kda_sm90::kStateThreads / 16) {
-    *reinterpret_cast<uint4*>(out + (row.token_begin + i) * p.out.stride[0]) =
-        make_uint4(0, 0, 0, 0);
-  }
-}
-
-[[maybe_unused]] __device__ void clear_state(const KdaDevice& p, const DeviceRow& row, int64_t n,
-                                             int64_t j, int thread) {
-  float S[64];
-#pragma unroll
-  for (int i = 0; i < 64; ++i) S[i] = 0.0f;
-  kda_sm90::store_state(p, kda_sm90::StateLane(thread), n, row.slot, j, S);
-}
-
-[[maybe_unused]] __device__ void start_shared(Shared& s) {
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) {
-    for (int i = 0; i < kda_sm90::kStages; ++i) {
-      barrier_init(shared_address(&s.full[i]), kda_sm90::kFactorThreads);
-      barrier_init(shared_address(&s.empty[i]), kda_sm90::kStateThreads);
-    }
-  }
-  // What lies above the diagonals is never written again.
-  for (int i = 0; i < kda_sm90::kStages; ++i) {
-    auto* at = reinterpret_cast<uint4*>(s.stage[i].T);
-    for (int piece = thread; piece < 2 * 8192 / 16; piece += static_cast<int>(kThreads)) {
-      at[piece] = make_uint4(0, 0, 0, 0);
-    }
-  }
-  fence_tiles();
-  __syncthreads();
-}
-
-/// Task = (row, value head); row N is the tail behind all rows.
+/// Task = (chunk, value head), heads of a chunk next to each other.
 template <bool kHalf, bool kGateF32>
-__global__ void __launch_bounds__(kThreads, 1)
-    kda_prefill_sm90_kernel(const __grid_constant__ KdaDevice p, int64_t tasks) {
+__global__ void __launch_bounds__(kFactorThreads, kFactorBlocks)
+    kda_factor_kernel(const __grid_constant__ KdaDevice p, Plan plan, Heads heads) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) uint8_t raw[];
-  Shared& s = *reinterpret_cast<Shared*>(raw);
-  start_shared(s);
-  uint32_t turn = 0;
-  if (threadIdx.x < kda_sm90::kStateThreads) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 136;");
-    const int thread = static_cast<int>(threadIdx.x);
-    for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-      const int64_t n = task / p.HV;
-      const int64_t j = task % p.HV;
-      const DeviceRow row = read_prefill_row(p.rows, n, j == 0 && thread == 0 ? p.status : nullptr);
-      clear_out(p, row, j, thread);
-      if (row.valid > 0) {
-        kda_sm90::state_row<kHalf>(p, row, n, j, thread, s, turn);
-      } else if (row.live && row.fresh) {
-        clear_state(p, row, n, j, thread);
-      }
+  auto& s = *reinterpret_cast<FactorShared*>(raw);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t tasks = int64_t{*plan.total} * heads.count;
+  const auto inputs_of = [&](int64_t task) {
+    return Inputs<kHalf, kGateF32>{p, plan.chunks[task / heads.count],
+                                   heads.first + task % heads.count};
+  };
+  int64_t task = blockIdx.x;
+  if (task >= tasks) return;
+  Inputs<kHalf, kGateF32> in = inputs_of(task);
+  RawGate<kGateF32> gate;
+  in.fetch(thread, s);
+  in.read_gate(FactorLane(thread), gate);
+  while (true) {
+    const int64_t next = task + gridDim.x;
+    const bool more = next < tasks;
+    Inputs<kHalf, kGateF32> following = inputs_of(more ? next : task);
+    factor_chunk(in, gate, more ? &following : nullptr, thread, s);
+    if (thread == 0) {
+      copy_bulk_out(&plan.records[task], shared_address(&s.record),
+                    static_cast<int>(sizeof(Record)));
     }
-  } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 120;");
-    const int thread = static_cast<int>(threadIdx.x) - kda_sm90::kStateThreads;
-    for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-      const DeviceRow row = read_prefill_row(p.rows, task / p.HV, nullptr);
-      if (row.valid == 0) continue;
-      kda_sm90::factor_row<kHalf, kGateF32>(p, row, task % p.HV, thread, s, turn);
-    }
+    if (!more) break;
+    in.chunk = following.chunk;
+    in.j = following.j;
+    in.fetch(thread, s);
+    in.read_gate(FactorLane(thread), gate);
+    task = next;
   }
+  if (thread == 0) copy_bulk_out_wait();
 #else
   __trap();  // refused before: other architectures have no such instructions
 #endif
 }
 
+/// Zeros for tokens that are not valid, 16 bytes a thread.
+template <int kThreads>
+__device__ void clear_out(const KdaDevice& p, const DeviceRow& row, int64_t j, int thread) {
+  auto* out = static_cast<uint16_t*>(p.out.data) + j * p.out.stride[1] + thread % 16 * 8;
+  for (int64_t i = row.valid + thread / 16; i < row.tokens; i += kThreads / 16) {
+    *reinterpret_cast<uint4*>(out + (row.token_begin + i) * p.out.stride[0]) =
+        make_uint4(0, 0, 0, 0);
+  }
+}
+
+__device__ inline void clear_state(const KdaDevice& p, const StateLane& lane, const DeviceRow& row,
+                                   int64_t n, int64_t j) {
+  float S[64];
+#pragma unroll
+  for (int i = 0; i < 64; ++i) S[i] = 0.0f;
+  store_state(p, lane, n, row.slot, j, S);
+}
+
+/// Row n without the chunks that the plan had no room for.
+__device__ inline DeviceRow planned_row(const KdaDevice& p, const Plan& plan, int64_t n,
+                                        DeviceStatus* status) {
+  DeviceRow row = read_prefill_row(p.rows, n, status);
+  if (n < p.rows.count && plan.base[n] < 0) {
+    raise_flag(status, DeviceFlag::kBadOffsets, n);
+    row.live = false;
+    row.valid = 0;
+  }
+  return row;
+}
+
+/// A pass of the state kernel: task = (row, value head, part of V); row N is the tail behind all.
+template <int kGroups>
+struct StateTask {
+  static constexpr int kParts = 2 / kGroups;
+  int64_t n;
+  int64_t head;  // of the pass
+  int half;
+
+  __device__ StateTask(int64_t task, const Heads& heads)
+      : n(task / kParts / heads.count),
+        head(task / kParts % heads.count),
+        half(static_cast<int>(task % kParts)) {}
+};
+
+template <int kGroups>
+__device__ void feed_records(const KdaDevice& p, const Plan& plan, const Heads& heads,
+                             int64_t tasks, StateShared<kGroups>& s) {
+  uint32_t turn = 0;
+  for (int64_t at = blockIdx.x; at < tasks; at += gridDim.x) {
+    const StateTask<kGroups> task(at, heads);
+    const DeviceRow row = planned_row(p, plan, task.n, nullptr);
+    if (row.valid == 0) continue;
+    const int64_t base = plan.base[task.n];
+    const int32_t count = Chunks(row).count();
+    for (int32_t chunk = 0; chunk < count; ++chunk, ++turn) {
+      const uint32_t stage = turn % kStages;
+      const uint32_t full = shared_address(&s.full[stage]);
+      barrier_wait(shared_address(&s.empty[stage]), (turn / kStages & 1) ^ 1);
+      barrier_expect(full, static_cast<int>(sizeof(Record)));
+      copy_bulk_in(shared_address(&s.stage[stage].record),
+                   &plan.records[(base + chunk) * heads.count + task.head],
+                   static_cast<int>(sizeof(Record)), full);
+    }
+  }
+}
+
+template <bool kHalf, int kGroups>
+__device__ void run_states(const KdaDevice& p, const Plan& plan, const Heads& heads, int64_t tasks,
+                           StateShared<kGroups>& s) {
+  const int thread = static_cast<int>(threadIdx.x);
+  uint32_t turn = 0;
+  for (int64_t at = blockIdx.x; at < tasks; at += gridDim.x) {
+    const StateTask<kGroups> task(at, heads);
+    const int64_t j = heads.first + task.head;
+    const bool reports = j == 0 && task.half == 0 && thread == 0;
+    const DeviceRow row = planned_row(p, plan, task.n, reports ? p.status : nullptr);
+    const StateLane lane(thread, task.half);
+    if (task.half == 0) clear_out<128 * kGroups>(p, row, j, thread);
+    if (row.valid > 0) {
+      state_row<kHalf, kGroups>(p, row, task.n, j, lane, s, turn);
+    } else if (row.live && row.fresh) {
+      clear_state(p, lane, row, task.n, j);
+    }
+  }
+}
+
+template <bool kHalf, int kGroups>
+__global__ void __launch_bounds__(128 * kGroups + 128, 1)
+    kda_state_kernel(const __grid_constant__ KdaDevice p, Plan plan, Heads heads, int64_t tasks) {
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) uint8_t raw[];
+  auto& s = *reinterpret_cast<StateShared<kGroups>*>(raw);
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      barrier_init(shared_address(&s.full[i]), 1);
+      barrier_init(shared_address(&s.empty[i]), 128 * kGroups);
+    }
+    fence_tiles();
+  }
+  __syncthreads();
+  if (thread >= 128 * kGroups) {
+    if (kGroups == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (thread == 128 * kGroups) feed_records<kGroups>(p, plan, heads, tasks, s);
+  } else {
+    if (kGroups == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    run_states<kHalf, kGroups>(p, plan, heads, tasks, s);
+  }
+#else
+  __trap();
+#endif
+}
+
+/// Rows of a call have at most T / 64 + 2 N chunks: each may begin and end inside one.
+int64_t chunk_capacity(const KdaParams& params) {
+  return params.q.shape[0] / kChunk + 2 * params.rows.slot.shape[0];
+}
+
+constexpr int64_t kMostRecordBytes = int64_t{3} << 30;
+
+/// Heads whose records are in the workspace at one time.
+int64_t heads_a_pass(const KdaParams& params) {
+  const int64_t head = std::max(chunk_capacity(params), int64_t{1}) * int64_t{sizeof(Record)};
+  const int64_t HV = params.v.shape[1];
+  const int64_t passes = ceil_div(HV * head, kMostRecordBytes);
+  return std::max(int64_t{1}, ceil_div(HV, passes));
+}
+
+struct Layout {
+  int64_t base;
+  int64_t chunks;
+  int64_t records;
+  int64_t bytes;
+};
+
+Layout layout_of(const KdaParams& params) {
+  const int64_t capacity = chunk_capacity(params);
+  const auto after = [](int64_t at, int64_t bytes) { return round_up(at + bytes, 128); };
+  Layout at{};
+  at.base = 128;
+  at.chunks = after(at.base, 4 * params.rows.slot.shape[0]);
+  at.records = after(at.chunks, int64_t{sizeof(ChunkPlan)} * capacity);
+  at.bytes = at.records + capacity * heads_a_pass(params) * int64_t{sizeof(Record)} + 128;
+  return at;
+}
+
+Plan plan_of(const KdaParams& params, const ExecContext& context) {
+  const Layout at = layout_of(params);
+  const auto address = reinterpret_cast<uintptr_t>(context.workspace.data);
+  auto* from = static_cast<uint8_t*>(context.workspace.data) + (128 - address % 128) % 128;
+  return {reinterpret_cast<int32_t*>(from), reinterpret_cast<int32_t*>(from + at.base),
+          reinterpret_cast<ChunkPlan*>(from + at.chunks),
+          reinterpret_cast<Record*>(from + at.records), chunk_capacity(params)};
+}
+
+/// Starts a kernel that may use most of a multiprocessor's shared memory.
+template <typename... Formal, typename... Actual>
+Status launch_wide(const char* name, void (*kernel)(Formal...), int64_t blocks, int threads,
+                   size_t shared, const ExecContext& context, Actual... actual) {
+  if (blocks == 0) return {};
+  LINESTATE_CUDA_CALL(name, cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 static_cast<int>(shared)));
+  const auto start = [&](Formal... formal) {
+    void* arguments[] = {static_cast<void*>(&formal)...};
+    return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid_of(blocks),
+                            dim3(static_cast<unsigned>(threads)), arguments, shared,
+                            static_cast<cudaStream_t>(context.stream));
+  };
+  return cuda_status(name, start(actual...));
+}
+
+template <bool kHalf, int kGroups>
+Status run_state(const KdaDevice& p, const Plan& plan, const Heads& heads, int64_t processors,
+                 const ExecContext& context) {
+  const int64_t tasks = (p.rows.count + 1) * heads.count * (2 / kGroups);
+  return launch_wide("kda_prefill_sm90 state", kda_state_kernel<kHalf, kGroups>,
+                     min_i64(tasks, processors), 128 * kGroups + 128, sizeof(StateShared<kGroups>),
+                     context, p, plan, heads, tasks);
+}
+
 template <bool kHalf, bool kGateF32>
 Status run(const KdaParams& params, const ExecContext& context) {
-  const auto kernel = kda_prefill_sm90_kernel<kHalf, kGateF32>;
-  LINESTATE_CUDA_CALL("kda_prefill_sm90 shared memory",
-                      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                           cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(sizeof(Shared))));
   int processors = 0;
   LINESTATE_CUDA_CALL(
       "number of processors",
       cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, context.device.index));
-  KdaDevice p = kda_device(params, context);
-  int64_t tasks = (p.rows.count + 1) * p.HV;
-  const int64_t blocks = min_i64(tasks, processors);
-  if (blocks == 0) return {};
-  void* arguments[] = {&p, &tasks};
-  return cuda_status(
-      "kda_prefill_sm90",
-      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid_of(blocks), dim3(kThreads),
-                       arguments, sizeof(Shared), static_cast<cudaStream_t>(context.stream)));
+  const KdaDevice p = kda_device(params, context);
+  const Plan plan = plan_of(params, context);
+  if (p.HV == 0) return {};
+  LINESTATE_RETURN_IF_ERROR(
+      launch("kda_prefill_sm90 plan", kda_plan_kernel, 1, kPlanThreads, context, p, plan));
+  const auto pass = static_cast<int32_t>(heads_a_pass(params));
+  for (int32_t first = 0; first < p.HV; first += pass) {
+    const Heads heads{first, std::min(pass, p.HV - first)};
+    const int64_t blocks = min_i64(plan.capacity * heads.count, kFactorBlocks * processors);
+    LINESTATE_RETURN_IF_ERROR(
+        launch_wide("kda_prefill_sm90 factor", kda_factor_kernel<kHalf, kGateF32>, blocks,
+                    kFactorThreads, sizeof(FactorShared), context, p, plan, heads));
+    // Rows of S are independent: two blocks a head when there are processors for them.
+    const bool few = 2 * p.rows.count * heads.count <= processors;
+    const auto run = few ? run_state<kHalf, 1> : run_state<kHalf, 2>;
+    LINESTATE_RETURN_IF_ERROR(run(p, plan, heads, processors, context));
+  }
+  return {};
 }
 
 /// Why 16-byte accesses cannot reach every row of the last dimension; empty when they can.
@@ -133,12 +291,12 @@ std::string refuse_kda_prefill_sm90(const KdaParams& params, const ExecContext& 
     return "needs a device of compute capability 9.0";
   }
   cudaFuncAttributes made{};
-  if (cudaFuncGetAttributes(&made, reinterpret_cast<const void*>(
-                                       kda_prefill_sm90_kernel<false, false>)) != cudaSuccess ||
+  if (cudaFuncGetAttributes(
+          &made, reinterpret_cast<const void*>(kda_factor_kernel<false, false>)) != cudaSuccess ||
       made.ptxVersion < 90) {
     return "this build has no code for sm_90a";
   }
-  if (params.q.shape[2] != kda_sm90::kWidth || params.v.shape[2] != kda_sm90::kWidth) {
+  if (params.q.shape[2] != kWidth || params.v.shape[2] != kWidth) {
     return concat("K and V must be 128, got ", params.q.shape[2], " and ", params.v.shape[2]);
   }
   if (params.q.dtype == DType::kF32) return "q, k and v are f32, expected bf16 or f16";
@@ -153,6 +311,10 @@ std::string refuse_kda_prefill_sm90(const KdaParams& params, const ExecContext& 
     if (std::string reason = refuse_view(name, view); !reason.empty()) return reason;
   }
   return {};
+}
+
+int64_t kda_prefill_sm90_workspace(const KdaParams& params, const ExecContext&) {
+  return layout_of(params).bytes;
 }
 
 Status kda_prefill_sm90(const KdaParams& params, const ExecContext& context) {

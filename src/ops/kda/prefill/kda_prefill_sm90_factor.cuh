@@ -1,511 +1,422 @@
-// The factor half: gates, decays, products of keys with keys and queries, and the triangular
-// inverse of one chunk.
-//
-// Warp w works on tokens 16 (w / 2) .. + 15 and channels 64 (w % 2) .. + 63. Lane (g, t) = (lane /
-// 4, lane % 4) holds tokens g and g + 8 of its sixteen: the layout in which tensor cores take
-// operands, so pairs inside 16 tokens never pass through shared memory. A pair (i, j) belongs to
-// the level h (1, 2, 4, .. 32) at which i lies in the later and j in the earlier of two
-// neighbouring blocks of h tokens; q^ and k^ are decayed to the border between the two, so no
-// exponent is positive.
+// The factor kernel: from q, k, gate and beta of one (chunk, value head) to its record.
 #pragma once
 
+#include "ops/kda/prefill/kda_prefill_sm90_half.cuh"
 #include "ops/kda/prefill/kda_prefill_sm90_solve.cuh"
 
 namespace linestate::kda_sm90 {
 
-constexpr float kLog2E = 1.4426950408889634f;
-
-/// Constants of one head's gate, in base 2.
-struct Gate {
-  KdaGate form;
-  float exp_A;
-  float bound;  // lower_bound * log2(e)
+/// The gate tensor of a lane's channel pair, as it lies in memory.
+template <bool kGateF32>
+struct RawGate {
+  using Word = std::conditional_t<kGateF32, float2, uint32_t>;
+  Word word[16];
 };
-
-/// alpha = exp(g) of eight channels; x is the gate tensor plus the bias. The form is asked once, so
-/// that the eight chains of special functions overlap.
-__device__ inline void decay_8(const Gate& gate, float (&x)[8]) {
-  if (gate.form == KdaGate::kBounded) {
-    const float slope = -gate.exp_A * kLog2E;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      x[e] = exp2_fast(gate.bound * reciprocal_fast(1.0f + exp2_fast(slope * x[e])));
-    }
-  } else if (gate.form == KdaGate::kActivated) {
-#pragma unroll
-    for (int e = 0; e < 8; ++e) x[e] = exp2_fast(kLog2E * x[e]);
-  } else {
-    const float slope = -gate.exp_A * kLog2E;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float e = exp2_fast(-kLog2E * fabsf(x[i]));
-      const float series = e * (1.0f + e * (-0.5f + e * (1.0f / 3 + e * (-0.25f + e * 0.2f))));
-      const float logarithm = log2_fast(1.0f + e) * 0.6931471805599453f;
-      x[i] = exp2_fast(slope * (fmaxf(x[i], 0.0f) + (e < 0.0625f ? series : logarithm)));
-    }
-  }
-}
 
 template <bool kHalf, bool kGateF32>
 struct Inputs {
   static constexpr int kGateBytes = kGateF32 ? 4 : 2;
   const KdaDevice& p;
-  const uint16_t* q;  // of the key head
-  const uint16_t* k;
-  const char* gate;  // of the value head
+  ChunkPlan chunk;
+  int64_t j;
 
-  __device__ Inputs(const KdaDevice& params, int64_t j) : p(params) {
-    const int64_t key_head = j / (p.HV / p.H);
-    q = static_cast<const uint16_t*>(p.q.data) + key_head * p.q.stride[1];
-    k = static_cast<const uint16_t*>(p.k.data) + key_head * p.k.stride[1];
-    gate = static_cast<const char*>(p.gate.data) + j * p.gate.stride[1] * kGateBytes;
+  __device__ const uint16_t* row_of(const DeviceView<3>& x, int64_t head, int position) const {
+    return static_cast<const uint16_t*>(x.data) + (chunk.first + position) * x.stride[0] +
+           head * x.stride[1];
   }
-  __device__ const uint16_t* q_at(int64_t token) const { return q + token * p.q.stride[0]; }
-  __device__ const uint16_t* k_at(int64_t token) const { return k + token * p.k.stride[0]; }
-  __device__ const char* gate_at(int64_t token) const {
-    return gate + token * p.gate.stride[0] * kGateBytes;
+  __device__ const char* gate_row(int position) const {
+    return static_cast<const char*>(p.gate.data) +
+           ((chunk.first + position) * p.gate.stride[0] + j * p.gate.stride[1]) * kGateBytes;
   }
-
-  __device__ static uint4 load(const uint16_t* from, bool live, float (&x)[8]) {
-    uint4 bits = make_uint4(0, 0, 0, 0);
-    if (live) bits = __ldg(reinterpret_cast<const uint4*>(from));
-    widen_8<kHalf>(bits, x);
-    return bits;
-  }
-  __device__ void load_gate(int64_t token, int channel, bool live, float (&x)[8]) const {
-    if constexpr (kGateF32) {
-      float4 low = make_float4(0, 0, 0, 0);
-      float4 high = low;
-      if (live) {
-        const auto* from = reinterpret_cast<const float4*>(gate_at(token)) + channel / 4;
-        low = __ldg(from);
-        high = __ldg(from + 1);
-      }
-      x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
-      x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
-    } else {
-      load(reinterpret_cast<const uint16_t*>(gate_at(token)) + channel, live, x);
+  /// Starts the copy of q and k; positions outside the row become zero.
+  __device__ void fetch(int thread, FactorShared& s) const {
+    const int64_t head = j / (p.HV / p.H);
+    const int piece = thread % 16;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int position = thread / 16 + 16 * i;
+      const bool live = chunk.holds(position);
+      const int from = live ? position : chunk.lo;
+      const uint32_t to =
+          static_cast<uint32_t>(kTile * (piece / 8)) + tile_offset(position, piece % 8 * 8);
+      copy_16(shared_address(s.q) + to, row_of(p.q, head, from) + 8 * piece, live);
+      copy_16(shared_address(s.k) + to, row_of(p.k, head, from) + 8 * piece, live);
     }
   }
-  /// Asks for one position of the next chunk; four threads a position.
-  __device__ void prefetch(int64_t token, int part) const {
-    const char* from = nullptr;
-    if (part == 0) from = reinterpret_cast<const char*>(q_at(token));
-    if (part == 1) from = reinterpret_cast<const char*>(k_at(token));
-    if (part == 2) from = gate_at(token);
-    if (part == 3 && kGateF32) from = gate_at(token) + 256;
-    if (from == nullptr) return;
+  __device__ void read_gate(const FactorLane& at, RawGate<kGateF32>& x) const {
+    const char* from = gate_row(16 * at.r) + at.channel() * kGateBytes;
+    const int64_t step = p.gate.stride[0] * kGateBytes;
+#pragma unroll
+    for (int i = 0; i < 16; ++i, from += step) {
+      using Word = typename RawGate<kGateF32>::Word;
+      x.word[i] = Word{};
+      if (chunk.holds(16 * at.r + i)) x.word[i] = __ldg(reinterpret_cast<const Word*>(from));
+    }
+  }
+  __device__ float read_beta(int position) const {
+    if (!chunk.holds(position)) return 0.0f;
+    return kda_beta(p.beta_form, load_at(p.beta, chunk.first + position, j));
+  }
+  /// Asks for the chunk's lines; four threads a position.
+  __device__ void prefetch(int thread) const {
+    const int position = thread / 4;
+    if (!chunk.holds(position)) return;
+    const int64_t head = j / (p.HV / p.H);
+    const int part = thread % 4;
+    const void* from = part == 0   ? static_cast<const void*>(row_of(p.q, head, position))
+                       : part == 1 ? static_cast<const void*>(row_of(p.k, head, position))
+                                   : gate_row(position) + 256 * (part - 2);
+    if (part == 3 && !kGateF32) return;
     prefetch_l2(from);
-    prefetch_l2(from + 128);
+    prefetch_l2(static_cast<const char*>(from) + 128);
   }
 };
 
-__device__ inline void take_4(const float* from, float (&x)[4]) {
-  const float4 quad = *reinterpret_cast<const float4*>(from);
-  x[0] = quad.x, x[1] = quad.y, x[2] = quad.z, x[3] = quad.w;
-}
-
-/// Columns channel and behind of row `row`; tiles of `rows` rows side by side.
-__device__ inline uint8_t* tile_at(uint8_t* tiles, int rows, int row, int channel) {
-  return tiles + (channel >> 6) * rows * 128 + tile_offset(row, channel & 63);
-}
-/// Four f16 values in columns channel .. + 3 of row `row`; tiles of `rows` rows side by side.
-__device__ inline void put_4(uint8_t* tiles, int rows, int row, int channel, uint32_t low,
-                             uint32_t high) {
-  *reinterpret_cast<uint2*>(tile_at(tiles, rows, row, channel)) = make_uint2(low, high);
-}
-/// Eight channels of alpha: products over sixteen tokens, and where the lane finds them again.
-__device__ inline void keep_alpha(const float (&alpha)[2][8], int d, const FactorLane& lane,
-                                  Shared& s, float (&kept)[4]) {
-  const int channel = lane.channel(d);
+template <bool kHalf, bool kGateF32>
+__device__ void take_decays(const Inputs<kHalf, kGateF32>& in, const FactorLane& at,
+                            const RawGate<kGateF32>& raw, float (&alpha)[2][8][2]) {
+  const KdaDevice& p = in.p;
+  Gate gate{p.gate_form, kLog2E, p.lower_bound * kLog2E};
+  float2 bias = make_float2(0.0f, 0.0f);
+  if (p.gate_form != KdaGate::kActivated) {
+    gate.slope = -kLog2E * expf(load_at(p.A_log, in.j));
+    bias.x = load_at(p.dt_bias, in.j, at.channel());
+    bias.y = load_at(p.dt_bias, in.j, at.channel() + 1);
+  }
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float total[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      total[e] = alpha[0][4 * half + e] * alpha[1][4 * half + e];
-#pragma unroll
-      for (int mask = 4; mask <= 16; mask *= 2) {
-        total[e] *= __shfl_xor_sync(kAllLanes, total[e], mask);
-      }
+  for (int i = 0; i < 16; ++i) {
+    if constexpr (kGateF32) {
+      alpha[i / 8][i % 8][0] = raw.word[i].x, alpha[i / 8][i % 8][1] = raw.word[i].y;
+    } else {
+      widen_pair<kHalf>(raw.word[i], alpha[i / 8][i % 8][0], alpha[i / 8][i % 8][1]);
     }
-    if (lane.g == 0) {
-      *reinterpret_cast<float4*>(&s.total[lane.r][channel + 4 * half]) =
-          make_float4(total[0], total[1], total[2], total[3]);
-    }
+  }
+  decay_all(gate, bias, alpha);
 #pragma unroll
-    for (int b = 0; b < 2; ++b) {
-      const float* x = &alpha[b][4 * half];
-      if (d == 1 && half == 1 && b == 1) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) kept[e] = x[e];
-      } else {
-        s.alpha[(2 * d + half) * 2 + b][lane.thread] = make_float4(x[0], x[1], x[2], x[3]);
-      }
-    }
+  for (int i = 0; i < 16; ++i) {
+    if (!in.chunk.holds(16 * at.r + i)) alpha[i / 8][i % 8][0] = alpha[i / 8][i % 8][1] = 1.0f;
   }
 }
 
-/// Gates and norms: alpha of the lane's 32 elements (the last four stay in registers), the
-/// products over 16 tokens, and sums of squares. The raw q and k wait where the lane will put what
-/// it makes of them.
-template <typename In>
-__device__ void read_chunk(const In& in, const Chunks& chunks, int32_t chunk, const Gate& gate,
-                           int thread, Shared& s, Stage& stage, float (&kept)[4]) {
-  const FactorLane lane(thread);
-  float square[2][2] = {};
-#pragma unroll
-  for (int d = 0; d < 2; ++d) {
-    const int channel = lane.channel(d);
-    float alpha[2][8];
-    float bias[2][4];
-    take_4(&s.dt_bias[channel], bias[0]);
-    take_4(&s.dt_bias[channel + 4], bias[1]);
-#pragma unroll
-    for (int b = 0; b < 2; ++b) {
-      const int32_t place = kChunk * chunk + lane.token(b);
-      const int64_t token = chunks.token(place);
-      const bool live = chunks.holds(place);
-      float x[8];
-      *reinterpret_cast<uint4*>(tile_at(stage.Qd, 64, lane.token(b), channel)) =
-          In::load(in.q_at(token) + channel, live, x);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) square[0][b] = fmaf(x[e], x[e], square[0][b]);
-      *reinterpret_cast<uint4*>(tile_at(stage.Kd, 64, lane.token(b), channel)) =
-          In::load(in.k_at(token) + channel, live, x);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) square[1][b] = fmaf(x[e], x[e], square[1][b]);
-      in.load_gate(token, channel, live, x);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) x[e] += bias[e / 4][e % 4];
-      decay_8(gate, x);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) alpha[b][e] = live ? x[e] : 1.0f;
-    }
-    keep_alpha(alpha, d, lane, s, kept);
-  }
-#pragma unroll
-  for (int b = 0; b < 2; ++b) {
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
-      const float sum = sum_lanes<4>(square[which][b]);
-      if (lane.t == 0) s.norm[lane.c][which][lane.token(b)] = sum;
-    }
-  }
+/// Both halves of the warp's block.
+template <bool kHalf>
+__device__ void factor_block(const FactorLane& at, float (&alpha)[2][8][2],
+                             const float (&half)[2][2], FactorShared& s, InnerSums& sums) {
+  auto& inner = *reinterpret_cast<Inner*>(s.record.At);
+  uint32_t early[4][2];
+  auto* bytes = reinterpret_cast<uint8_t*>(&s);
+  factor_half<kHalf, 0>(bytes, at, &inner.inverse_norm[0][0], alpha[0], half[1], early, sums);
+  factor_half<kHalf, 1>(bytes, at, &inner.inverse_norm[0][0], alpha[1], half[0], early, sums);
 }
 
-/// Sums of products inside 16 tokens, by level: rows 0-7 of each are queries, 8-15 keys.
-struct Inner {
-  float pair[3][2][4] = {};  // levels 1, 2, 4 of both blocks of eight
-  float eight[4] = {};       // level 8
-  float self[2] = {};        // q^_i . k^_i
+/// The warp's rows of q^ . k^ inside a block of 16, for Aqk.
+struct InnerQueries {
+  float diagonal[2][2];
+  float below[2];
 };
 
-/// Decays of four channels of the lane's two tokens, inside a growing block.
-struct Decays {
-  float before[2][4];  // from the block's begin up to the token
-  float behind[2][4];  // behind the token to the block's end
-  float total[2][4];
-};
-
-/// One level inside eight tokens: products, then blocks of h become blocks of 2 h.
-template <int kLevel>
-__device__ void inner_level(const float (&q)[2][4], const float (&k)[2][4], int g, Decays& x,
-                            Inner& sums) {
-  constexpr int h = 1 << kLevel;
-  const bool later = (g & h) != 0;
+/// Adds the two halves of the channels: keys to A of block r, queries for later. Warps of c = 0.
+__device__ inline InnerQueries join_halves(const FactorLane& at, const InnerSums& sums,
+                                           FactorShared& s) {
+  auto& inner = *reinterpret_cast<Inner*>(s.record.At);
+  const int g = at.lane / 4;
+  const int t = at.lane % 4;
+  float x[12];
 #pragma unroll
-  for (int b = 0; b < 2; ++b) {
-    uint32_t q16[2];
-    uint32_t k16[2];
+  for (int i = 0; i < 12; ++i) {
+    x[i] = inner.sums[at.r][i][at.lane] + (i < 8 ? sums.diagonal[i / 4][i % 4] : sums.below[i - 8]);
+  }
+  __syncwarp();
+  float* A = &inner.sums[at.r][0][0];
+  InnerQueries out;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    const int token = 16 * at.r + 8 * part + g;
+    const float self = (s.norm[0][2][token] + s.norm[1][2][token]) *
+                       (inner.inverse_norm[0][token] * inner.inverse_norm[1][token]);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const float low = later ? x.before[b][2 * e] : x.behind[b][2 * e];
-      const float high = later ? x.before[b][2 * e + 1] : x.behind[b][2 * e + 1];
-      q16[e] = pack_f16(q[b][2 * e] * low, q[b][2 * e + 1] * high);
-      k16[e] = pack_f16(k[b][2 * e] * low, k[b][2 * e + 1] * high);
-    }
-    mma_16816(sums.pair[kLevel][b], q16[0], k16[0], q16[1], k16[1], k16[0], k16[1]);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float other = __shfl_xor_sync(kAllLanes, x.total[b][e], 4 * h);
-      x.before[b][e] *= later ? other : 1.0f;
-      x.behind[b][e] *= later ? 1.0f : other;
-      x.total[b][e] *= other;
+      const int j = 2 * t + e;
+      out.diagonal[part][e] = j < g ? x[4 * part + e] : j == g ? self : 0.0f;
+      A[(8 * part + g) * 16 + 8 * part + j] = j < g ? s.beta[token] * x[4 * part + 2 + e] : 0.0f;
     }
   }
-}
-
-/// Level 8: token g of the first eight is the earlier, token g of the second the later.
-__device__ inline void level_eight(const float (&q)[2][4], const float (&k)[2][4], Decays& x,
-                                   Inner& sums) {
-  uint32_t q16[2];
-  uint32_t k16[2];
-  uint32_t early[2];
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
-    const int a = 2 * e;
-    q16[e] = pack_f16(q[1][a] * x.before[1][a], q[1][a + 1] * x.before[1][a + 1]);
-    k16[e] = pack_f16(k[1][a] * x.before[1][a], k[1][a + 1] * x.before[1][a + 1]);
-    early[e] = pack_f16(k[0][a] * x.behind[0][a], k[0][a + 1] * x.behind[0][a + 1]);
+    out.below[e] = x[8 + e];
+    A[(8 + g) * 16 + 2 * t + e] = s.beta[16 * at.r + 8 + g] * x[10 + e];
   }
-  mma_16816(sums.eight, q16[0], k16[0], q16[1], k16[1], early[0], early[1]);
+  return out;
+}
+
+/// Products of queries and of keys of one block of 16 with keys of an earlier one.
+struct Between {
+  int late;
+  int early;
+  float q[2][4];
+  float k[2][4];
+};
+
+__device__ inline void products_between(int pair, int lane, const FactorShared& s, Between& x) {
+  x.late = pair == 0 ? 1 : pair == 2 || pair == 3 ? 2 : 3;
+  x.early = pair == 1 ? 2 : pair == 3 || pair == 5 ? 1 : 0;
+  // Keys of the earlier block, decayed to the later one's begin.
+  const uint8_t* keys = pair == 2   ? s.k
+                        : pair == 4 ? s.q
+                        : pair == 5 ? s.X48
+                                    : s.X + 2048 * x.early;
+  const uint32_t tile = pair == 5 ? 2048 : kTile;
+  const int row = lane & 15;
+  const uint32_t a_at =
+      shared_address(s.q) +
+      static_cast<uint32_t>(2048 * x.late + 128 * row + (((lane >> 4) ^ (row & 7)) << 4));
+  const int column = (lane & 7) + (lane >> 4) * 8;
+  const uint32_t b_at =
+      shared_address(keys) +
+      static_cast<uint32_t>(128 * column + ((((lane >> 3) & 1) ^ (column & 7)) << 4));
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    x.before[1][e] *= x.total[0][e];
-    x.behind[0][e] *= x.total[1][e];
+  for (int i = 0; i < 8; ++i) x.q[i / 4][i % 4] = x.k[i / 4][i % 4] = 0.0f;
+#pragma unroll
+  for (int kk = 0; kk < 8; ++kk) {
+    uint32_t q[4], k[4], b[4];
+    const uint32_t step = kk % 4 << 5;
+    load_matrices((a_at ^ step) + kTile * (kk / 4), q);
+    load_matrices((a_at ^ step) + kTile * (kk / 4) + 2 * kTile, k);
+    load_matrices((b_at ^ step) + tile * (kk / 4), b);
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      mma_16816(x.q[n], q[0], q[1], q[2], q[3], b[2 * n], b[2 * n + 1]);
+      mma_16816(x.k[n], k[0], k[1], k[2], k[3], b[2 * n], b[2 * n + 1]);
+    }
   }
 }
 
-__device__ inline void put_product(uint8_t* tiles, int rows, int row, int channel,
-                                   const float (&x)[4], const float (&y)[4]) {
-  put_4(tiles, rows, row, channel, pack_f16(x[0] * y[0], x[1] * y[1]),
-        pack_f16(x[2] * y[2], x[3] * y[3]));
+__device__ inline void put_queries(FactorShared& s, Joins& joins, int row, int column, float low,
+                                   float high) {
+  const uint32_t at = tile_offset(row, column);
+  split_pair(low, high, word_at(s.record.At + at), word_at(joins.Aqk_rest + at));
 }
 
-/// Operands between blocks of 16 and of 32, and of the state, for four channels.
-__device__ inline void put_outer(const FactorLane& lane, int channel, const float (&q)[2][4],
-                                 const float (&k)[2][4], Decays& x, Shared& s, Stage& stage) {
-  const int r = lane.r;
-  float near[4];
-  float far[4];
-  float other[4];
-  take_4(&s.total[r ^ 1][channel], near);
-  take_4(&s.total[r ^ 2][channel], far);
-  take_4(&s.total[r ^ 3][channel], other);
+__device__ inline void put_between(int pair, int lane, const Between& x, FactorShared& s) {
+  auto& joins = *reinterpret_cast<Joins*>(s.k);
+  const int g = lane / 4;
+  const int t = lane % 4;
 #pragma unroll
-  for (int e = 0; e < 4; ++e) far[e] *= other[e];
+  for (int n = 0; n < 2; ++n) {
 #pragma unroll
-  for (int b = 0; b < 2; ++b) {
-    const int row = 8 * b + lane.g;
-    if ((r & 1) != 0) {
-      put_product(s.level16.upper, 64, 16 * (r - 1) + row, channel, q[b], x.before[b]);
-      put_product(s.level16.upper, 64, 16 * r + row, channel, k[b], x.before[b]);
-    } else {
-      put_product(s.level16.lower, 32, 8 * r + row, channel, k[b], x.behind[b]);
+    for (int e = 0; e < 2; ++e) {
+      const int row = g + 8 * e;
+      const int column = 8 * n + 2 * t;
+      put_queries(s, joins, 16 * x.late + row, 16 * x.early + column, x.q[n][2 * e],
+                  x.q[n][2 * e + 1]);
+      const float beta = s.beta[16 * x.late + row];
+      uint16_t* kept = pair < 2 ? &joins.A16[0][pair][row][column]
+                                : &joins.A32[0][16 * (x.late - 2) + row][16 * x.early + column];
+      uint16_t* rest = kept + (pair < 2 ? 2 * 16 * 24 : 32 * 40);
+      split_pair(beta * x.k[n][2 * e], beta * x.k[n][2 * e + 1], *reinterpret_cast<uint32_t*>(kept),
+                 *reinterpret_cast<uint32_t*>(rest));
     }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if ((r & 1) != 0) {
-        x.before[b][e] *= near[e];
-      } else {
-        x.behind[b][e] *= near[e];
-      }
-    }
-    if (r >= 2) {
-      put_product(s.level32.upper, 64, 16 * (r - 2) + row, channel, q[b], x.before[b]);
-      put_product(s.level32.upper, 64, 16 * r + row, channel, k[b], x.before[b]);
-    } else {
-      put_product(s.level32.lower, 32, 16 * r + row, channel, k[b], x.behind[b]);
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (r >= 2) {
-        x.before[b][e] *= far[e];
-      } else {
-        x.behind[b][e] *= far[e];
-      }
-    }
-    put_product(stage.Kd, 64, lane.token(b), channel, k[b], x.before[b]);
-    put_product(stage.Qd, 64, lane.token(b), channel, q[b], x.before[b]);
-    put_product(stage.Kr, 64, lane.token(b), channel, k[b], x.behind[b]);
   }
 }
 
-/// Everything that is a product of q^, k^ and decays, four channels a step.
-template <bool kHalf>
-__device__ void make_operands(bool normalized, int thread, const float (&kept)[4], Shared& s,
-                              Stage& stage, float* gamma, Inner& sums) {
-  float inverse[2][2];
-#pragma unroll
-  for (int b = 0; b < 2; ++b) {
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
-      const int token = FactorLane(thread).token(b);
-      const float sum = s.norm[0][which][token] + s.norm[1][which][token];
-      inverse[which][b] = normalized ? 1.0f : rsqrtf(sum + 1e-6f);
-    }
-  }
-  if (thread < kWidth) {
-    gamma[thread] =
-        s.total[0][thread] * s.total[1][thread] * (s.total[2][thread] * s.total[3][thread]);
-  }
-#pragma unroll 2
-  for (int step = 0; step < 4; ++step) {
-    const FactorLane lane(thread);
-    const int channel = lane.channel(step / 2) + step % 2 * 4;
-    float q[2][4];
-    float k[2][4];
-    Decays x;
-#pragma unroll
-    for (int b = 0; b < 2; ++b) {
-      const int token = lane.token(b);
-      const uint2 q16 = *reinterpret_cast<const uint2*>(tile_at(stage.Qd, 64, token, channel));
-      const uint2 k16 = *reinterpret_cast<const uint2*>(tile_at(stage.Kd, 64, token, channel));
-      widen_pair<kHalf>(q16.x, q[b][0], q[b][1]);
-      widen_pair<kHalf>(q16.y, q[b][2], q[b][3]);
-      widen_pair<kHalf>(k16.x, k[b][0], k[b][1]);
-      widen_pair<kHalf>(k16.y, k[b][2], k[b][3]);
-      float4 alpha = make_float4(kept[0], kept[1], kept[2], kept[3]);
-      if (b == 0 || step < 3) alpha = s.alpha[step * 2 + b][lane.thread];
-      x.before[b][0] = alpha.x, x.before[b][1] = alpha.y;
-      x.before[b][2] = alpha.z, x.before[b][3] = alpha.w;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        x.behind[b][e] = 1.0f;
-        x.total[b][e] = x.before[b][e];
-        q[b][e] *= inverse[0][b];
-        k[b][e] *= inverse[1][b];
-        sums.self[b] = fmaf(q[b][e], k[b][e], sums.self[b]);
-      }
-    }
-    inner_level<0>(q, k, lane.g, x, sums);
-    inner_level<1>(q, k, lane.g, x, sums);
-    inner_level<2>(q, k, lane.g, x, sums);
-    level_eight(q, k, x, sums);
-    put_outer(lane, channel, q, k, x, s, stage);
+/// Zeros in the blocks of 16 above the diagonal of T and Aqk.
+__device__ inline void clear_above(int thread, FactorShared& s) {
+  auto& joins = *reinterpret_cast<Joins*>(s.k);
+  const int row = thread % 64;
+  const int which = thread / 64;
+  uint8_t* tile = which == 0   ? s.q
+                  : which == 1 ? s.q + kTile
+                  : which == 2 ? s.record.At
+                               : joins.Aqk_rest;
+  for (int piece = 2 * (row / 16 + 1); piece < 8; ++piece) {
+    *reinterpret_cast<uint4*>(tile + tile_offset(row, 8 * piece)) = make_uint4(0, 0, 0, 0);
   }
 }
 
-/// Products between blocks of 32 (first warpgroup) or of 16 (second), to Aqk and A.
-__device__ inline void outer_products(int of, Shared& s, Stage& stage) {
-  const FactorLane lane(of);
-  const bool wide = lane.thread < 128;
-  Level& level = wide ? s.level32 : s.level16;
-  const uint32_t upper = shared_address(level.upper);
-  const uint32_t lower = shared_address(level.lower);
-  float d[16];
+/// T and Aqk from the products inside and between blocks. Ends with all of them written.
+__device__ inline void invert(int thread, const InnerSums& sums, FactorShared& s) {
+  const FactorLane at(thread);
+  auto& inner = *reinterpret_cast<Inner*>(s.record.At);
+  auto& joins = *reinterpret_cast<Joins*>(s.k);
+  const bool joined = at.c == 0;
+  const bool solves = joined && at.r < 2;
+  const int pair = joined ? at.r + 2 : at.r;
+  const int block = 2 * at.r + at.lane / 16;
+  InnerQueries queries;
+  float x[16];
+  Between between;
+  if (joined) {
+    queries = join_halves(at, sums, s);
+    sync_some<1, 128>();
+  }
+  if (solves) {
+    solve_column(inner, block, at.lane % 16, x);
+  } else {
+    products_between(pair, at.lane, s, between);
+  }
+  __syncthreads();
+  clear_above(at.thread, s);
+  if (joined) {
+    const int row = 16 * at.r + at.lane / 4;
+    const int column = 16 * at.r + at.lane % 4 * 2;
+    put_queries(s, joins, row, column, queries.diagonal[0][0], queries.diagonal[0][1]);
+    put_queries(s, joins, row, column + 8, 0.0f, 0.0f);
+    put_queries(s, joins, row + 8, column, queries.below[0], queries.below[1]);
+    put_queries(s, joins, row + 8, column + 8, queries.diagonal[1][0], queries.diagonal[1][1]);
+  }
+  if (solves) {
 #pragma unroll
-  for (int i = 0; i < 16; ++i) d[i] = 0.0f;
-  pin(d);
+    for (int i = 0; i < 16; ++i) {
+      put_split(s.q, s.q + kTile, 16 * block + i, 16 * block + at.lane % 16, x[i]);
+    }
+  } else {
+    put_between(pair, at.lane, between, s);
+  }
+  __syncthreads();
+  const int warp = at.thread / 32;
+  if (warp < 2) {
+    join<16>(32 * warp, 0, &joins.A16[0][warp][0][0], 24, 2 * 16 * 24, s.q, at.lane);
+    sync_some<2, 64>();
+    join<32>(0, 16 * warp, &joins.A32[0][0][0], 40, 32 * 40, s.q, at.lane);
+  }
+  fence_tiles();
+  __syncthreads();
+}
+
+/// Kt = diag(beta) T^T Kr of the warpgroup's channels, block after block of 16 tokens.
+__device__ inline void propagate_keys(const FactorShared& s, int group, int t, float (&kt)[32]) {
+  const uint32_t T = shared_address(s.q);
+  const uint32_t X = shared_address(s.X) + static_cast<uint32_t>(kTile * group);
+  const uint32_t rest = shared_address(s.record.Kt) + static_cast<uint32_t>(kTile * group);
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float2 total =
+          *reinterpret_cast<const float2*>(&s.total[r][64 * group + 8 * i + 2 * t]);
+      kt[4 * i] = r == 0 ? 0.0f : kt[4 * i] * total.x;
+      kt[4 * i + 1] = r == 0 ? 0.0f : kt[4 * i + 1] * total.y;
+      kt[4 * i + 2] = r == 0 ? 0.0f : kt[4 * i + 2] * total.x;
+      kt[4 * i + 3] = r == 0 ? 0.0f : kt[4 * i + 3] * total.y;
+    }
+    pin(kt);
+    wgmma_begin();
+    wgmma_64_tiles<true>(kt, tile_of_columns(T + 2048 * r, kTile),
+                         tile_of_columns(X + 2048 * r, kTile), true);
+    wgmma_64_tiles<true>(kt, tile_of_columns(T + kTile + 2048 * r, kTile),
+                         tile_of_columns(X + 2048 * r, kTile), true);
+    wgmma_64_tiles<true>(kt, tile_of_columns(T + 2048 * r, kTile),
+                         tile_of_columns(rest + 2048 * r, kTile), true);
+    wgmma_commit();
+    wgmma_wait();
+    pin(kt);
+  }
+}
+
+/// Aqk T.
+__device__ inline void propagate_queries(const FactorShared& s, float (&at)[32]) {
+  const uint32_t T = shared_address(s.q);
+  const uint32_t Aqk = shared_address(s.record.At);
+  const uint32_t rest = shared_address(s.k);
+#pragma unroll
+  for (int i = 0; i < 32; ++i) at[i] = 0.0f;
+  pin(at);
   wgmma_begin();
 #pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    wgmma_32_tiles(d, tile_of_rows(upper + (k >> 2) * 8192 + (k & 3) * 32),
-                   tile_of_rows(lower + (k >> 2) * 4096 + (k & 3) * 32), true);
+  for (int r = 0; r < 4; ++r) {
+    wgmma_64_tiles<false>(at, tile_of_rows(Aqk + 32 * r), tile_of_columns(T + 2048 * r, kTile),
+                          true);
+    wgmma_64_tiles<false>(at, tile_of_rows(rest + 32 * r), tile_of_columns(T + 2048 * r, kTile),
+                          true);
+    wgmma_64_tiles<false>(at, tile_of_rows(Aqk + 32 * r),
+                          tile_of_columns(T + kTile + 2048 * r, kTile), true);
   }
   wgmma_commit();
   wgmma_wait();
-  pin(d);
-  // Rows of the product: queries then keys of the later block; each warp has sixteen of one kind.
-  const int warp = lane.thread / 32 % 4;
-  const bool keys = wide ? warp >= 2 : (warp & 1) != 0;
-  const int pair = wide ? 0 : warp / 2;
-  const int late = wide ? 16 * (warp & 1) : 0;
-  const int begin = wide ? 32 : 32 * pair + 16;
-  const int shift = wide ? 0 : 4 * pair;  // the pair's columns, in groups of two accumulators
-  uint16_t* A = wide ? &s.solve.A32[0][0] : &s.solve.A16[pair][0][0];
-  const int pitch = wide ? 40 : 24;
+  pin(at);
+}
+
+/// Kt and At into the record.
+__device__ inline void propagate(int thread, FactorShared& s) {
+  const int group = thread / 128;
+  const int warp = thread / 32 % 4;
+  const int g = thread % 32 / 4;
+  const int t = thread % 4;
+  float kt[32];
+  float at[32];
+  propagate_keys(s, group, t, kt);
+  if (group == 0) propagate_queries(s, at);
+  sync_some(3 + group, 128);
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
-    const int row = late + lane.g + 8 * e;
-    const float factor = keys ? s.beta[begin + row] : 1.0f;
-    auto* to = reinterpret_cast<uint8_t*>(A + row * pitch);
+    const int row = 16 * warp + g + 8 * e;
+    const float beta = s.beta[row];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t offset = tile_offset(row, 8 * i + 2 * t);
+      word_at(s.record.Kt + kTile * group + offset) =
+          pack_f16(beta * kt[4 * i + 2 * e], beta * kt[4 * i + 2 * e + 1]);
+      if (group == 0) {
+        const float2 scale = *reinterpret_cast<const float2*>(&s.beta[8 * i + 2 * t]);
+        word_at(s.record.At + offset) =
+            pack_f16(scale.x * at[4 * i + 2 * e], scale.y * at[4 * i + 2 * e + 1]);
+      }
+    }
+  }
+}
+
+/// One record, its q, k and gate on the way. `next` is asked for in between.
+template <bool kHalf, bool kGateF32>
+__device__ void factor_chunk(const Inputs<kHalf, kGateF32>& in, const RawGate<kGateF32>& raw,
+                             const Inputs<kHalf, kGateF32>* next, int thread, FactorShared& s) {
+  InnerSums sums;
+  {
+    const FactorLane at(thread);
+    float alpha[2][8][2];
+    if (thread < kChunk) s.beta[thread] = in.read_beta(thread);
+    take_decays(in, at, raw, alpha);
+    float half[2][2];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool mine = wide || i / 2 == pair;
-      if (!mine) continue;
-      const int column = 8 * i + 2 * lane.t - 4 * shift;
-      uint8_t* at =
-          keys ? to + 2 * column : stage.Aqk + tile_offset(begin + row, 32 * pair + column);
-      *reinterpret_cast<uint32_t*>(at) =
-          pack_f16(factor * d[4 * i + 2 * e], factor * d[4 * i + 2 * e + 1]);
+      float product = alpha[i / 2][0][i % 2];
+#pragma unroll
+      for (int m = 1; m < 8; ++m) product *= alpha[i / 2][m][i % 2];
+      half[i / 2][i % 2] = product;
     }
-  }
-}
-
-__device__ inline void keep_inner(const FactorLane& lane, const Inner& sums, Solve& solve) {
-  const int thread = 32 * lane.r + lane.thread % 32;
-#pragma unroll
-  for (int i = 0; i < 24; ++i) solve.exchange[i][thread] = sums.pair[i / 8][i / 4 % 2][i % 4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) solve.exchange[24 + i][thread] = sums.eight[i];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) solve.exchange[28 + i][thread] = sums.self[i];
-}
-
-/// Adds the other half of the channels and spreads the sums over Aqk and A.
-__device__ inline void put_inner(int of, Inner& sums, Shared& s, Stage& stage) {
-  const FactorLane lane(of);
-  const int thread = 32 * lane.r + lane.thread % 32;
-  const auto& exchange = s.solve.exchange;
-#pragma unroll
-  for (int i = 0; i < 24; ++i) sums.pair[i / 8][i / 4 % 2][i % 4] += exchange[i][thread];
-  auto& A = s.solve.A[lane.r];
-  const int first = 16 * lane.r;
-#pragma unroll
-  for (int b = 0; b < 2; ++b) {
-    const float self = sum_lanes<4>(sums.self[b] + exchange[28 + b][thread]);
-    const float beta = s.beta[lane.token(b)];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int i = lane.g;
-      const int j = 2 * lane.t + e;
-      const int apart = i ^ j;
-      float q = apart >= 4   ? sums.pair[2][b][e]
-                : apart >= 2 ? sums.pair[1][b][e]
-                : apart == 1 ? sums.pair[0][b][e]
-                             : self;
-      float k = apart >= 4   ? sums.pair[2][b][2 + e]
-                : apart >= 2 ? sums.pair[1][b][2 + e]
-                             : sums.pair[0][b][2 + e];
-      if (j > i) q = 0.0f;
-      if (j >= i) k = 0.0f;
-      put_1(stage.Aqk, first + 8 * b + i, first + 8 * b + j, q);
-      A[8 * b + i][8 * b + j] = beta * k;
+    *reinterpret_cast<float2*>(&s.total[at.r][at.channel()]) =
+        make_float2(half[0][0] * half[1][0], half[0][1] * half[1][1]);
+    copy_wait();
+    if (thread == 0) copy_bulk_read_wait();
+    __syncthreads();
+    take_norms<kHalf>(at, s);
+    __syncthreads();
+    auto& inner = *reinterpret_cast<Inner*>(s.record.At);
+    {
+      const int token = 16 * at.r + at.lane % 16;
+      const int which = at.lane / 16;
+      inner.inverse_norm[which][token] =
+          in.p.qk_normalized ? 1.0f
+                             : rsqrtf(s.norm[0][which][token] + s.norm[1][which][token] + 1e-6f);
     }
-  }
+    if (thread < kWidth) {
+      s.record.gamma[thread] =
+          s.total[0][thread] * s.total[1][thread] * (s.total[2][thread] * s.total[3][thread]);
+    }
+    __syncwarp();
+    if (next != nullptr) next->prefetch(thread);
+    factor_block<kHalf>(at, alpha, half, s, sums);
+    if (at.c == 1) {
 #pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    const int j = 2 * lane.t + e;
-    const float q = sums.eight[e] + exchange[24 + e][thread];
-    const float k = sums.eight[2 + e] + exchange[26 + e][thread];
-    put_1(stage.Aqk, first + 8 + lane.g, first + j, q);
-    A[8 + lane.g][j] = s.beta[first + 8 + lane.g] * k;
-  }
-}
-
-template <bool kHalf, bool kGateF32>
-__device__ void factor_row(const KdaDevice& p, const DeviceRow& row, int64_t j, int thread,
-                           Shared& s, uint32_t& turn) {
-  const Chunks chunks(row);
-  const Inputs<kHalf, kGateF32> in(p, j);
-  const bool activated = p.gate_form == KdaGate::kActivated;
-  const Gate gate{p.gate_form, activated ? 1.0f : expf(load_at(p.A_log, j)),
-                  p.lower_bound * kLog2E};
-  if (thread < kWidth) s.dt_bias[thread] = activated ? 0.0f : load_at(p.dt_bias, j, thread);
-  sync_factor();
-  for (int32_t chunk = 0; chunk < chunks.count(); ++chunk, ++turn) {
-    Stage& stage = s.stage[turn % kStages];
-    const int32_t next = kChunk * (chunk + 1) + thread / 4;
-    if (chunks.holds(next)) in.prefetch(chunks.token(next), thread % 4);
-    if (thread < kChunk) {
-      const int32_t place = kChunk * chunk + thread;
-      float beta = 0.0f;
-      if (chunks.holds(place)) {
-        beta = kda_beta(p.beta_form, load_at(p.beta, chunks.token(place), j));
+      for (int i = 0; i < 12; ++i) {
+        inner.sums[at.r][i][at.lane] = i < 8 ? sums.diagonal[i / 4][i % 4] : sums.below[i - 8];
       }
-      s.beta[thread] = beta;
     }
-    float kept[4];
-    barrier_wait(shared_address(&s.empty[turn % kStages]), (turn / kStages & 1) ^ 1);
-    read_chunk(in, chunks, chunk, gate, thread, s, stage, kept);
-    sync_factor();
-    Inner sums;
-    make_operands<kHalf>(p.qk_normalized, thread, kept, s, stage, s.gamma[turn % kStages], sums);
-    fence_tiles();
-    sync_factor();
-    const bool second = FactorLane(thread).c == 1;
-    if (second) keep_inner(FactorLane(thread), sums, s.solve);
-    outer_products(thread, s, stage);
-    sync_factor();
-    if (!second) put_inner(thread, sums, s, stage);
-    sync_factor();
-    invert(thread, s, stage);
-    fence_tiles();
-    barrier_arrive(shared_address(&s.full[turn % kStages]));
-    sync_factor();
   }
+  __syncthreads();
+  invert(thread, sums, s);
+  propagate(thread, s);
+  fence_tiles();
+  __syncthreads();
 }
 
 }  // namespace linestate::kda_sm90

@@ -1,27 +1,47 @@
-// The state half: a warpgroup holds 64 rows of S [V, K] as the accumulators of its products, thread
-// (warp, g, t) rows 16 warp + g and + 8, channels 8 i + 2 t and + 1.
+// The state kernel: a warpgroup holds 64 rows of S [V, K] as the accumulators of its products,
+// thread (warp, g, t) rows 16 warp + g and + 8, channels 8 i + 2 t and + 1. Records come through a
+// ring that a warp of its own fills.
 #pragma once
 
+#include "base/int_math.h"
 #include "ops/kda/prefill/kda_prefill_sm90.cuh"
 
 namespace linestate::kda_sm90 {
 
+constexpr int kStages = 3;
+
+/// A record at a multiple of 1024 bytes.
+struct Stage {
+  Record record;
+  uint8_t pad[round_up(sizeof(Record), 1024) - sizeof(Record)];
+};
+
+template <int kGroups>
+struct StateShared {
+  Stage stage[kStages];
+  uint8_t values[kStages][kGroups][kTile];  // v, [64 tokens, 64]; then the output
+  uint64_t full[kStages];
+  uint64_t empty[kStages];
+};
+
 struct StateLane {
-  int half;    // warpgroup: rows 64 half .. + 63 of S
+  int group;   // warpgroup of the block
+  int half;    // rows 64 half .. + 63 of S
   int thread;  // of 128
   int warp;
   int g;
   int t;
 
-  __device__ explicit StateLane(int thread_in) {
+  __device__ StateLane(int thread_in, int first_half) {
     thread_in = afresh(thread_in);
-    half = thread_in / 128;
+    group = thread_in / 128;
+    half = first_half + group;
     thread = thread_in % 128;
     warp = thread / 32;
     g = thread % 32 / 4;
     t = thread % 4;
   }
-  __device__ void sync() const { sync_some(2 + half, 128); }
+  __device__ void sync() const { sync_some(1 + group, 128); }
   __device__ int row(int e) const { return 64 * half + 16 * warp + g + 8 * e; }
 };
 
@@ -79,32 +99,37 @@ __device__ inline void store_state(const KdaDevice& p, const StateLane& lane, in
   if (!fits) raise_overflow(p.status, n, slot, p.layer);
 }
 
-/// Starts the copy of this warpgroup's half of v; positions outside the row become zero.
-__device__ inline void fetch_values(const KdaDevice& p, const Chunks& chunks, int32_t chunk,
+/// Starts the copy of this warpgroup's half of v; positions outside the row become zero. One group
+/// of copies, empty when there is no such chunk.
+__device__ inline void fetch_values(const KdaDevice& p, const Chunks& chunks, int32_t index,
                                     int64_t j, const StateLane& lane, uint8_t* values) {
+  if (index >= chunks.count()) {
+    copy_commit();
+    return;
+  }
+  const ChunkPlan chunk = chunks.at(index);
   const int piece = lane.thread % 8;
   const auto* v =
       static_cast<const uint16_t*>(p.v.data) + j * p.v.stride[1] + 64 * lane.half + 8 * piece;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int position = lane.thread / 8 + 16 * i;
-    const int32_t place = kChunk * chunk + position;
-    const bool live = chunks.holds(place);
+    const bool live = chunk.holds(position);
     copy_16(shared_address(values + tile_offset(position, 8 * piece)),
-            v + chunks.token(live ? place : chunks.lead) * p.v.stride[0], live);
+            v + (chunk.first + (live ? position : chunk.lo)) * p.v.stride[0], live);
   }
+  copy_commit();
 }
 
-__device__ inline void store_out(const KdaDevice& p, const Chunks& chunks, int32_t chunk, int64_t j,
+__device__ inline void store_out(const KdaDevice& p, const ChunkPlan& chunk, int64_t j,
                                  const StateLane& lane, const uint8_t* values) {
   const int piece = lane.thread % 8;
   auto* out = static_cast<uint16_t*>(p.out.data) + j * p.out.stride[1] + 64 * lane.half + 8 * piece;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int position = lane.thread / 8 + 16 * i;
-    const int32_t place = kChunk * chunk + position;
-    if (!chunks.holds(place)) continue;
-    *reinterpret_cast<uint4*>(out + chunks.token(place) * p.out.stride[0]) =
+    if (!chunk.holds(position)) continue;
+    *reinterpret_cast<uint4*>(out + (chunk.first + position) * p.out.stride[0]) =
         *reinterpret_cast<const uint4*>(values + tile_offset(position, 8 * piece));
   }
 }
@@ -160,13 +185,12 @@ __device__ void put_out(uint8_t* values, const StateLane& lane, const float (&o)
 }
 
 template <bool kHalf>
-__device__ void state_chunk(const StateLane& lane, const Stage& stage, const float* gamma,
-                            uint8_t* values, float scale, float (&S)[64]) {
-  const uint32_t Kd = shared_address(stage.Kd);
-  const uint32_t Qd = shared_address(stage.Qd);
-  const uint32_t Kr = shared_address(stage.Kr);
-  const uint32_t T = shared_address(stage.T);
-  const uint32_t Aqk = shared_address(stage.Aqk);
+__device__ void state_chunk(const StateLane& lane, const Record& record, uint8_t* values,
+                            float scale, float (&S)[64]) {
+  const uint32_t Kd = shared_address(record.Kd);
+  const uint32_t Qd = shared_address(record.Qd);
+  const uint32_t Kt = shared_address(record.Kt);
+  const uint32_t At = shared_address(record.At);
   uint32_t S16[8][4];
   pack_operands(S, S16);
   float x[32];
@@ -176,24 +200,16 @@ __device__ void state_chunk(const StateLane& lane, const Stage& stage, const flo
   wgmma_begin();
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    wgmma_64(x, S16[k], tile_of_rows(Kd + (k >> 2) * 8192 + (k & 3) * 32), k > 0);
+    wgmma_64(x, S16[k], tile_of_rows(Kd + (k >> 2) * kTile + (k & 3) * 32), k > 0);
   }
   wgmma_commit();
   wgmma_wait();
   pin(x);
-  uint32_t R[4][4];
-  residual<kHalf>(values, lane, x, R);
-  pin(x);
-  wgmma_begin();
-#pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma_64(x, R[k], tile_of_rows(T + k * 32), k > 0);
-  wgmma_commit();
-  wgmma_wait();
-  pin(x);
-  pack_operands(x, R);
+  uint32_t X[4][4];
+  residual<kHalf>(values, lane, x, X);
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    const float2 decay = *reinterpret_cast<const float2*>(gamma + 8 * i + 2 * lane.t);
+    const float2 decay = *reinterpret_cast<const float2*>(record.gamma + 8 * i + 2 * lane.t);
     S[4 * i] *= decay.x;
     S[4 * i + 1] *= decay.y;
     S[4 * i + 2] *= decay.x;
@@ -203,15 +219,15 @@ __device__ void state_chunk(const StateLane& lane, const Stage& stage, const flo
   pin(x);
   wgmma_begin();
 #pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    wgmma_64(x, S16[k], tile_of_rows(Qd + (k >> 2) * 8192 + (k & 3) * 32), k > 0);
-  }
-#pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma_64(x, R[k], tile_of_rows(Aqk + k * 32), true);
-#pragma unroll
   for (int k = 0; k < 4; ++k) {
-    wgmma_128_columns(S, R[k], tile_of_columns(Kr + k * 2048, 8192), true);
+    wgmma_128_columns(S, X[k], tile_of_columns(Kt + k * 2048, kTile), true);
   }
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    wgmma_64(x, S16[k], tile_of_rows(Qd + (k >> 2) * kTile + (k & 3) * 32), k > 0);
+  }
+#pragma unroll
+  for (int k = 0; k < 4; ++k) wgmma_64(x, X[k], tile_of_rows(At + k * 32), true);
   wgmma_commit();
   wgmma_wait();
   pin(S);
@@ -219,29 +235,30 @@ __device__ void state_chunk(const StateLane& lane, const Stage& stage, const flo
   put_out<kHalf>(values, lane, x, scale);
 }
 
-template <bool kHalf>
+/// The chunks of one row; `turn` counts chunks of the block, by which the ring turns.
+template <bool kHalf, int kGroups>
 __device__ void state_row(const KdaDevice& p, const DeviceRow& row, int64_t n, int64_t j,
-                          int thread, Shared& s, uint32_t& turn) {
+                          const StateLane& lane, StateShared<kGroups>& s, uint32_t& turn) {
   const Chunks chunks(row);
-  uint8_t* values = s.values[thread / 128];
+  const auto values = [&](uint32_t at) { return s.values[at % kStages][lane.group]; };
   float S[64];
-  fetch_values(p, chunks, 0, j, StateLane(thread), values);
-  load_state(p, StateLane(thread), row.slot, j, row.fresh, S);
+  fetch_values(p, chunks, 0, j, lane, values(turn));
+  fetch_values(p, chunks, 1, j, lane, values(turn + 1));
+  load_state(p, lane, row.slot, j, row.fresh, S);
   for (int32_t chunk = 0; chunk < chunks.count(); ++chunk, ++turn) {
-    const int at = static_cast<int>(turn % kStages);
-    const StateLane lane(thread);
-    copy_wait();
+    const uint32_t at = turn % kStages;
+    copy_wait_but<1>();
     lane.sync();
+    // Each thread refills exactly what it stored the output from.
+    fetch_values(p, chunks, chunk + 2, j, lane, values(turn + 2));
     barrier_wait(shared_address(&s.full[at]), turn / kStages & 1);
-    state_chunk<kHalf>(lane, s.stage[at], s.gamma[at], values, p.scale, S);
+    state_chunk<kHalf>(lane, s.stage[at].record, values(turn), p.scale, S);
     barrier_arrive(shared_address(&s.empty[at]));
     lane.sync();
-    store_out(p, chunks, chunk, j, StateLane(thread), values);
-    // Each thread refills exactly what it has just read.
-    if (chunk + 1 < chunks.count())
-      fetch_values(p, chunks, chunk + 1, j, StateLane(thread), values);
+    store_out(p, chunks.at(chunk), j, lane, values(turn));
   }
-  store_state(p, StateLane(thread), n, row.slot, j, S);
+  copy_wait_but<0>();
+  store_state(p, lane, n, row.slot, j, S);
 }
 
 }  // namespace linestate::kda_sm90
