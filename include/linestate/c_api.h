@@ -22,6 +22,7 @@
 #include "linestate/capi/c_api_backend.h"
 #include "linestate/capi/c_api_batch.h"
 #include "linestate/capi/c_api_cache.h"
+#include "linestate/capi/c_api_device.h"
 #include "linestate/capi/c_api_kernels.h"
 #include "linestate/capi/c_api_layer_ops.h"
 #include "linestate/capi/c_api_ops.h"
