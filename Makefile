@@ -51,9 +51,9 @@ replay: command  ## serve a real request trace and verify every answer (TRACE=fi
 test: build  ## build everything and run every test
 	@tools/run_tests.sh $(PRESET)
 
-cuda: setup  ## compile and link everything that CUDA is in, without running it
+cuda: setup  ## compile and link everything that CUDA is in, for sm_80 and Hopper, without running it
 	@mkdir -p build
-	@cmake --preset cuda-sm90a -B build/cuda-link $(CONFIGURE_FLAGS) -DLINESTATE_GPU_TESTS_ONLY=ON \
+	@cmake --preset cuda-link $(CONFIGURE_FLAGS) \
 	  $(if $(NVCC),-DCMAKE_CUDA_COMPILER=$(NVCC)) >build/cuda-link.log 2>&1 || { cat build/cuda-link.log; exit 1; }
 	@cmake --build build/cuda-link -j $(JOBS)
 	@ctest --test-dir build/cuda-link -N -L gpu | \

@@ -55,6 +55,7 @@ Json run_json(const BenchDevice& device, const BenchSettings& settings, const Ro
       roof.set("read_write_bytes_per_second", measured.read_write_bytes_per_second);
       roof.set("sm_mhz", static_cast<int64_t>(measured.sm_mhz));
       roof.set("memory_mhz", static_cast<int64_t>(measured.memory_mhz));
+      roof.set("launch_us", 1e6 * measured.launch_seconds);
     }
     list.push(std::move(roof));
   }

@@ -133,6 +133,7 @@ Result<double> StreamMarks::seconds(int64_t, int64_t) const { return without_cud
 Result<GpuFacts> gpu_facts(Device) { return without_cuda(); }
 Status queue_read_write(Device, void*, int64_t, void*) { return without_cuda(); }
 Result<double> queue_multiply_adds(Device, void*, void*) { return without_cuda(); }
+Status queue_nothing(void*) { return without_cuda(); }
 
 #endif
 

@@ -52,4 +52,7 @@ Status queue_read_write(Device device, void* data, int64_t bytes, void* stream);
 /// Queues a pass of f32 multiply-adds on every unit; `data` takes 4 bytes. Returns its operations.
 Result<double> queue_multiply_adds(Device device, void* data, void* stream);
 
+/// Queues a kernel that does nothing: what is left of the cost of a call without the call.
+Status queue_nothing(void* stream);
+
 }  // namespace linestate::testing

@@ -43,6 +43,8 @@ __global__ void __launch_bounds__(kThreads) multiply_adds(float* out, float fact
   if (sum == -1.0f) *out = sum;  // never; keeps the loop
 }
 
+__global__ void nothing() {}
+
 Result<int> blocks(Device device) {
   int sms = 0;
   cudaError_t error = cudaSetDevice(device.index);
@@ -79,6 +81,11 @@ Result<double> queue_multiply_adds(Device device, void* data, void* stream) {
       static_cast<float*>(data), 0.999f);
   LINESTATE_RETURN_IF_ERROR(launched());
   return 2.0 * kChains * kSteps * kThreads * *grid;
+}
+
+Status queue_nothing(void* stream) {
+  nothing<<<1, 32, 0, static_cast<cudaStream_t>(stream)>>>();
+  return launched();
 }
 
 }  // namespace linestate::testing

@@ -23,6 +23,7 @@ struct DeviceRoofs {
   double flops_per_second = 0.0;             // f32 multiply-add, two operations each
   int32_t sm_mhz = 0;                        // of a GPU while it does that; 0 = unknown
   int32_t memory_mhz = 0;
+  double launch_seconds = 0.0;  // of the host to queue a kernel that does nothing
 };
 
 /// A tensor and the device memory that it owns.

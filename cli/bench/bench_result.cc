@@ -136,9 +136,9 @@ std::string table_row(const BenchResult& result) {
 std::string gpu_table_head() {
   char text[256];
   std::snprintf(text, sizeof(text),
-                "%-23s %5s %-8s %-9s %-9s %-10s %10s %15s %8s %6s %3s %9s %9s %s\n", "op", "heads",
-                "rows", "gate", "io/state", "kernel", "median us", "p10 .. p90", "floor us", "host",
-                "n", "target", "peer us", "peer");
+                "%-23s %5s %-8s %-9s %-9s %-10s %10s %15s %8s %6s %3s %6s %9s %9s %s\n", "op",
+                "heads", "rows", "gate", "io/state", "kernel", "median us", "p10 .. p90",
+                "floor us", "host", "n", "first", "target", "peer us", "peer");
   return text;
 }
 
@@ -182,11 +182,12 @@ std::string gpu_table_row(const BenchResult& result) {
     rival.append(" ").append(peer.name);
   }
   char text[256];
-  std::snprintf(text, sizeof(text), " %10s %15s %8s %6s %3lld %9s %9s\n",
+  std::snprintf(text, sizeof(text), " %10s %15s %8s %6s %3lld %6s %9s %9s\n",
                 micro_text(timing.median * kMicro).c_str(), spread,
                 micro_text(result.floor_seconds() * kMicro).c_str(),
                 micro_text(timing.host * kMicro).c_str(), static_cast<long long>(timing.launches),
-                micro_text(peer.target_us).c_str(), rival.c_str());
+                micro_text(timing.first_call * kMicro).c_str(), micro_text(peer.target_us).c_str(),
+                rival.c_str());
   return gpu_case_text(result.spec, result.kernel) + text;
 }
 
@@ -199,9 +200,10 @@ std::string roofs_text(const DeviceRoofs& roofs) {
   if (roofs.read_write_bytes_per_second > 0.0) {
     std::snprintf(text, sizeof(text),
                   "copy %.0f GB/s, in place %.0f GB/s, multiply-add %.1f TFLOP/s, SM %d MHz, "
-                  "memory %d MHz",
+                  "memory %d MHz, launch %.2f us of the host",
                   roofs.copy_bytes_per_second * 1e-9, roofs.read_write_bytes_per_second * 1e-9,
-                  roofs.flops_per_second * 1e-12, roofs.sm_mhz, roofs.memory_mhz);
+                  roofs.flops_per_second * 1e-12, roofs.sm_mhz, roofs.memory_mhz,
+                  roofs.launch_seconds * kMicro);
     return text;
   }
   std::snprintf(text, sizeof(text), "copy %.1f GB/s, multiply-add %.1f GFLOP/s with %d thread%s",

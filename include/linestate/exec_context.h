@@ -24,7 +24,7 @@ enum class DeviceFlag : uint32_t {
   kBadOffsets = 1u << 1,        // query_start_loc or num_valid broke its contract; row skipped
   kBadParent = 1u << 2,         // a verify tree with parent[i] >= i
   kBadAcceptedNode = 1u << 3,   // accepted_node outside the row's nodes; row not committed
-  kDuplicateSlot = 1u << 4,     // two live rows share a slot
+  kDuplicateSlot = 1u << 4,     // two live rows, or a row and a snapshot, share a slot (CUDA)
   kSnapshotNotTaken = 1u << 5,  // a snapshot position the row did not reach
   kStateOverflow = 1u << 6,     // a finite state value became infinite in the pool's dtype
   kNonFinite = 1u << 7,         // NaN or infinity in an output (only when checked, see below)
@@ -69,6 +69,9 @@ struct ExecContext {
   /// REQUIRES: that kernel writes none of the three for this call, and if it lets this one start
   /// early, nothing before it that it has not waited for does.
   bool overlap = false;
+  // CUDA with a status block: the host has checked the rows' slots, so no kernel looks for
+  // duplicates (one small launch a call). Backends set it: prepare() has checked.
+  bool slots_checked = false;
 };
 
 }  // namespace linestate

@@ -5,9 +5,10 @@
 //
 // CUDA. prepare() fills page-locked staging and queues one copy to the device on the context's
 // stream, then the slot work. There are two stagings: only the third prepare() of an object may
-// wait, for the copy of the first. A captured graph contains forward() and commit(), never
-// prepare(). Before each replay prepare() is called with the batch that is to run, and with the
-// BatchShape that was captured: the tensors keep their addresses and sizes, their values are new.
+// wait, for the copy of the first, and one with pre.restore, for the restored slots. A captured
+// graph contains forward() and commit(), never prepare(). Before each replay prepare() is called
+// with the batch that is to run, and with the BatchShape that was captured: the tensors keep their
+// addresses and sizes, their values are new.
 #pragma once
 
 #include <cstddef>
@@ -143,9 +144,9 @@ class ForwardMetadata {
   /// too many tokens, num_valid > tokens, duplicate live slots after translation, bad parents, a
   /// batch that its shape does not hold, pool, metadata and context on different devices, a
   /// snapshot position outside its row, deferred work without extend rows or on bad slots, a bad
-  /// slot table, more than the capacity); kUnsupported (pre.restore into a pool on a device); of
-  /// pre.restore what unpack_slot reports, with its index; kResourceExhausted; kFailedPrecondition
-  /// (the stream is being captured); kDevice (the device's own failure).
+  /// slot table, more than the capacity); of pre.restore what unpack_slot reports, with its index;
+  /// kResourceExhausted; kFailedPrecondition (the stream is being captured); kDevice (the device's
+  /// own failure).
   Status prepare(const ForwardBatch& batch, const StatePool& pool, const ExecContext& context);
 
   Device device() const;

@@ -63,6 +63,7 @@ ExecContext with_workspace_behind(const ExecContext& context, int64_t used) {
   ExecContext rest = context;
   rest.workspace.data = static_cast<char*>(context.workspace.data) + used;
   rest.workspace.bytes = context.workspace.bytes - used;
+  rest.slots_checked = true;
   return rest;
 }
 

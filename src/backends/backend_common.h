@@ -35,7 +35,8 @@ const std::string& phase_option(const KernelOptions& options, RowKind kind);
 Status find_layer(const ModelConfig& model, LayerKind kind, const StatePool& pool,
                   int64_t pool_layer, const LayerSpec** layer);
 
-/// `context` with the part of its workspace behind the first `used` bytes.
+/// `context` with the part of its workspace behind the first `used` bytes, for operators over rows
+/// that prepare() has checked.
 ExecContext with_workspace_behind(const ExecContext& context, int64_t used);
 
 /// For a norm in front of zero_unreal_tokens: the output is checked after it.

@@ -204,7 +204,8 @@ Status KdaBackend::commit(int64_t pool_layer, const ForwardMetadata& metadata,
   LINESTATE_RETURN_IF_ERROR(find_layer(model_, LayerKind::kKda, pool, pool_layer, &layer));
   const Segment* segment = metadata.find_segment(RowKind::kVerify);
   if (segment == nullptr) return invalid_argument("metadata: expected a batch with verify rows");
-  return kda_commit(commit_params(*layer, *segment, pool, pool_layer, io), context,
+  return kda_commit(commit_params(*layer, *segment, pool, pool_layer, io),
+                    with_workspace_behind(context, 0),
                     pick_kernel(kernel, options_.verify, options_.base));
 } catch (const std::bad_alloc&) {
   return out_of_memory();

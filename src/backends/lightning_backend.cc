@@ -346,7 +346,8 @@ Status LightningBackend::commit(int64_t pool_layer, const LightningLayerWeights&
   LINESTATE_RETURN_IF_ERROR(find_layer(model_, LayerKind::kLightning, pool, pool_layer, &layer));
   const Segment* segment = metadata.find_segment(RowKind::kVerify);
   if (segment == nullptr) return invalid_argument("metadata: expected a batch with verify rows");
-  return lightning_commit(commit_params(*layer, *segment, weights, pool, pool_layer, io), context,
+  return lightning_commit(commit_params(*layer, *segment, weights, pool, pool_layer, io),
+                          with_workspace_behind(context, 0),
                           pick_kernel(kernel, options_.verify, options_.base));
 } catch (const std::bad_alloc&) {
   return out_of_memory();

@@ -224,17 +224,19 @@ Status ForwardMetadata::prepare(const ForwardBatch& batch, const StatePool& pool
   // The staging's last copy; long over unless the device is two batches behind.
   LINESTATE_RETURN_IF_ERROR(impl_->staging[impl_->turn].copied.wait());
   // All that needs memory is planned before anything is written.
-  const Result<SlotWork> work = SlotWork::plan(batch, pool);
+  const Result<SlotWork> work = SlotWork::plan(batch, pool, context.stream);
   if (!work.ok()) return work.status();
   LINESTATE_RETURN_IF_ERROR(impl_->take_ids(*work));
   fill_batch(batch, pool.num_slots(), impl_->places(), impl_->next);
   LINESTATE_RETURN_IF_ERROR(impl_->upload(context));
-  if (const Status ran = work->run(pool, context, impl_->ids()); !ran.ok()) {
+  ExecContext checked = context;
+  checked.slots_checked = true;
+  if (const Status ran = work->run(pool, checked, impl_->ids()); !ran.ok()) {
     if (!on_cpu(impl_->device)) impl_->forget();  // its tensors hold the new batch already
     return ran;
   }
   impl_->publish();
-  return pool.has_replay() ? impl_->begin_replay(pool, context) : Status();
+  return pool.has_replay() ? impl_->begin_replay(pool, checked) : Status();
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }

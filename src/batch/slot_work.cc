@@ -5,6 +5,7 @@
 
 #include "base/message.h"
 #include "batch/check_batch.h"
+#include "linestate/device_memory.h"
 #include "linestate/ops/state_ops.h"
 
 namespace linestate {
@@ -78,25 +79,23 @@ void SlotWork::write_ids(int32_t* to) const {
   for (const DeferredSlotWork::Copy& copy : work_.copy) *to++ = copy.dst;
 }
 
-Result<SlotWork> SlotWork::plan(const ForwardBatch& batch, const StatePool& pool) {
+Result<SlotWork> SlotWork::plan(const ForwardBatch& batch, const StatePool& pool, void* stream) {
   SlotWork work;
   work.work_ = physical_work(batch, pool.num_slots());
   if (!batch.pre.copy.empty()) work.sources_.assign(pool.planes().begin(), pool.planes().end());
-  LINESTATE_RETURN_IF_ERROR(work.plan_restores(batch, pool));
+  LINESTATE_RETURN_IF_ERROR(work.plan_restores(batch, pool, stream));
   if (pool.has_replay()) work.plan_rings(batch, pool.num_slots());
   return work;
 }
 
-Status SlotWork::plan_restores(const ForwardBatch& batch, const StatePool& pool) {
-  if (!work_.restore.empty() && pool.device().type != DeviceType::kCpu) {
-    return Status(StatusCode::kUnsupported,
-                  concat("pre.restore: expected a pool on the cpu, got one on ",
-                         device_name(pool.device()), " (unpack_slot takes staging for it)"));
-  }
+Status SlotWork::plan_restores(const ForwardBatch& batch, const StatePool& pool, void* stream) {
+  if (work_.restore.empty()) return {};
+  staging_.resize(static_cast<size_t>(slot_staging_bytes(pool)));
+  const SlotStaging staging{stream, staging_};
   for (size_t i = 0; i < work_.restore.size(); ++i) {
     const DeferredSlotWork::Restore& restore = work_.restore[i];
     Result<SlotUnpack> unpack =
-        SlotUnpack::check(restore.pack, pool, restore.slot, restore.options);
+        SlotUnpack::check(restore.pack, pool, restore.slot, restore.options, staging);
     if (!unpack.ok()) return prefixed(i, unpack.status());
     LINESTATE_RETURN_IF_ERROR(
         prefixed(i, check_position(batch, restore.slot, unpack->position(), pool.num_slots())));
@@ -156,7 +155,11 @@ Status SlotWork::run(const StatePool& pool, const ExecContext& context, const in
   copy.src_slots = lists.take(work_.copy.size());
   copy.dst_slots = lists.take(work_.copy.size());
   if (!work_.copy.empty()) LINESTATE_RETURN_IF_ERROR(state_copy(copy, context));
-  for (const SlotUnpack& unpack : unpacks_) LINESTATE_RETURN_IF_ERROR(unpack.run());
+  for (const SlotUnpack& unpack : unpacks_) {
+    LINESTATE_RETURN_IF_ERROR(unpack.run());
+    // The next one takes the same staging, and behind the last one it is gone.
+    if (!staging_.empty()) LINESTATE_RETURN_IF_ERROR(synchronize(pool.device(), context.stream));
+  }
   return {};
 }
 

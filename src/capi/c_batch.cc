@@ -45,6 +45,14 @@ void read_slot_work(Reader& reader, const ls_forward_batch& in, DeferredSlotWork
   }
 }
 
+void read_shape(Reader& reader, const ls_batch_shape* in, BatchShape* shape) {
+  if (in == nullptr) return;
+  const ls_batch_shape from = reader.sized("batch.shape", in);
+  shape->extend = {from.extend_rows, from.extend_tokens, from.extend_snapshots};
+  shape->decode = {from.decode_rows, from.decode_rows, from.decode_snapshots};
+  shape->verify = {from.verify_rows, from.verify_tokens, from.verify_snapshots};
+}
+
 void read_batch(Reader& reader, const ls_forward_batch* c_batch, BatchArrays* arrays,
                 ForwardBatch* batch) {
   const ls_forward_batch in = reader.sized("batch", c_batch);
@@ -55,6 +63,7 @@ void read_batch(Reader& reader, const ls_forward_batch* c_batch, BatchArrays* ar
     arrays->snapshots.push_back({from.row, from.position, from.slot});
   }
   read_slot_work(reader, in, &batch->pre);
+  read_shape(reader, in.shape, &batch->shape);
   reader.tensor("batch.slot_table", in.slot_table, &batch->slot_table);
   if (!reader.status().ok()) return;
   batch->rows = arrays->rows;
@@ -75,7 +84,8 @@ ls_status ls_metadata_create(const ls_forward_capacity* capacity, int32_t device
     const Result<Device> device = to_device(device_type, device_index);
     if (!device.ok()) return device.status();
     return put_handle(
-        out, ForwardMetadata::create({room.rows, room.verify_tokens, room.snapshots}, *device));
+        out, ForwardMetadata::create(
+                 {room.rows, room.verify_tokens, room.snapshots, room.slot_work}, *device));
   });
 }
 
@@ -117,6 +127,28 @@ ls_status ls_metadata_snapshot_taken(const ls_metadata* metadata, size_t request
                               request);
     }
     return put("taken", taken, metadata->metadata.snapshot_taken(request) ? 1 : 0);
+  });
+}
+
+ls_status ls_metadata_read_taken(ls_metadata* metadata, const ls_context* context) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"metadata", metadata}}));
+    Reader reader;
+    ExecContext exec;
+    read(reader, context, &exec);
+    LINESTATE_RETURN_IF_ERROR(reader.status());
+    return metadata->metadata.read_taken(exec);
+  });
+}
+
+ls_status ls_metadata_device(const ls_metadata* metadata, int32_t* device_type,
+                             int32_t* device_index) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require(
+        {{"metadata", metadata}, {"device_type", device_type}, {"device_index", device_index}}));
+    *device_type = static_cast<int32_t>(metadata->metadata.device().type);
+    *device_index = metadata->metadata.device().index;
+    return {};
   });
 }
 

@@ -147,6 +147,46 @@ ls_status ls_prefix_cache_get_stats(const ls_prefix_cache* cache, ls_prefix_cach
   });
 }
 
+namespace {
+
+/// Null = none.
+Status read_staging(const ls_slot_staging* in, SlotStaging* staging) {
+  if (in == nullptr) return {};
+  ls_slot_staging from{};
+  LINESTATE_RETURN_IF_ERROR(load("staging", in, &from));
+  if (from.size > 0) LINESTATE_RETURN_IF_ERROR(require({{"staging.buffer", from.buffer}}));
+  *staging = {from.stream, {static_cast<std::byte*>(from.buffer), from.size}};
+  return {};
+}
+
+Status pack(const ls_pool* pool, int32_t slot, int64_t position, int32_t scheme,
+            std::span<std::byte> out, const ls_slot_staging* c_staging, int64_t* written) {
+  LINESTATE_RETURN_IF_ERROR(require({{"pool", pool}, {"out", out.data()}}));
+  PackScheme kind{};
+  LINESTATE_RETURN_IF_ERROR(read_scheme(scheme, &kind));
+  SlotStaging staging;
+  LINESTATE_RETURN_IF_ERROR(read_staging(c_staging, &staging));
+  return put_result("written", written, pack_slot(pool->pool, slot, position, kind, out, staging));
+}
+
+Status unpack(std::span<const std::byte> buffer, const ls_pool* pool, int32_t slot,
+              const ls_unpack_options* options, const ls_slot_staging* c_staging,
+              int64_t* position) {
+  LINESTATE_RETURN_IF_ERROR(
+      require({{"buffer", buffer.data()}, {"pool", pool}, {"position", position}}));
+  UnpackOptions allow;
+  if (options != nullptr) {
+    ls_unpack_options from{};
+    LINESTATE_RETURN_IF_ERROR(load("options", options, &from));
+    allow = {from.allow_state_dtype_change != 0, from.allow_other_numerics != 0};
+  }
+  SlotStaging staging;
+  LINESTATE_RETURN_IF_ERROR(read_staging(c_staging, &staging));
+  return put_result("position", position, unpack_slot(buffer, pool->pool, slot, allow, staging));
+}
+
+}  // namespace
+
 ls_status ls_slot_pack_bytes(const ls_pool_spec* spec, int32_t scheme, int64_t* bytes) {
   return fenced([&]() -> Status {
     const Result<PoolSpec> read = to_pool_spec(spec);
@@ -160,28 +200,42 @@ ls_status ls_slot_pack_bytes(const ls_pool_spec* spec, int32_t scheme, int64_t* 
 ls_status ls_pack_slot(const ls_pool* pool, int32_t slot, int64_t position, int32_t scheme,
                        void* out, size_t size, int64_t* written) {
   return fenced([&]() -> Status {
-    LINESTATE_RETURN_IF_ERROR(require({{"pool", pool}, {"out", out}}));
-    PackScheme kind{};
-    LINESTATE_RETURN_IF_ERROR(read_scheme(scheme, &kind));
-    return put_result(
-        "written", written,
-        pack_slot(pool->pool, slot, position, kind, {static_cast<std::byte*>(out), size}));
+    return pack(pool, slot, position, scheme, {static_cast<std::byte*>(out), size}, nullptr,
+                written);
+  });
+}
+
+ls_status ls_pack_slot_staged(const ls_pool* pool, int32_t slot, int64_t position, int32_t scheme,
+                              void* out, size_t size, const ls_slot_staging* staging,
+                              int64_t* written) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"staging", staging}}));
+    return pack(pool, slot, position, scheme, {static_cast<std::byte*>(out), size}, staging,
+                written);
   });
 }
 
 ls_status ls_unpack_slot(const void* buffer, size_t size, const ls_pool* pool, int32_t slot,
                          const ls_unpack_options* options, int64_t* position) {
   return fenced([&]() -> Status {
-    LINESTATE_RETURN_IF_ERROR(
-        require({{"buffer", buffer}, {"pool", pool}, {"position", position}}));
-    UnpackOptions allow;
-    if (options != nullptr) {
-      ls_unpack_options from{};
-      LINESTATE_RETURN_IF_ERROR(load("options", options, &from));
-      allow = {from.allow_state_dtype_change != 0, from.allow_other_numerics != 0};
-    }
-    return put_result(
-        "position", position,
-        unpack_slot({static_cast<const std::byte*>(buffer), size}, pool->pool, slot, allow));
+    return unpack({static_cast<const std::byte*>(buffer), size}, pool, slot, options, nullptr,
+                  position);
+  });
+}
+
+ls_status ls_unpack_slot_staged(const void* buffer, size_t size, const ls_pool* pool, int32_t slot,
+                                const ls_unpack_options* options, const ls_slot_staging* staging,
+                                int64_t* position) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"staging", staging}}));
+    return unpack({static_cast<const std::byte*>(buffer), size}, pool, slot, options, staging,
+                  position);
+  });
+}
+
+ls_status ls_slot_staging_bytes(const ls_pool* pool, int64_t* bytes) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"pool", pool}}));
+    return put("bytes", bytes, slot_staging_bytes(pool->pool));
   });
 }

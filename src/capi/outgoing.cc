@@ -51,6 +51,7 @@ ls_context to_c(const ExecContext& context) {
   out.num_threads = context.num_threads;
   out.check_finite = context.check_finite ? 1 : 0;
   out.strict = context.strict ? 1 : 0;
+  out.slots_checked = context.slots_checked ? 1 : 0;
   out.stream = context.stream;
   out.workspace = context.workspace.data;
   out.workspace_bytes = context.workspace.bytes;

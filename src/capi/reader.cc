@@ -119,6 +119,7 @@ void read(Reader& reader, const ls_context* in, ExecContext* out) {
   out->status = reinterpret_cast<DeviceStatus*>(context.status);
   out->check_finite = context.check_finite != 0;
   out->strict = context.strict != 0;
+  out->slots_checked = context.slots_checked != 0;
 }
 
 void read(Reader& reader, const ls_rows* in, RowTensors* out) {

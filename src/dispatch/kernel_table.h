@@ -13,6 +13,7 @@
 #include "base/message.h"
 #include "dispatch/external_kernels.h"
 #include "dispatch/kernel_uses.h"
+#include "dispatch/written_slots.h"
 #include "linestate/exec_context.h"
 #include "linestate/kernel_info.h"
 #include "linestate/status.h"
@@ -165,6 +166,7 @@ Status run_op(const OpTable<Params>& table, const Params& params, const ExecCont
   }
   LINESTATE_RETURN_IF_ERROR(check_workspace(context, choice.workspace_bytes));
   count_kernel_use(selected.key(), table.op, selected.name());
+  LINESTATE_RETURN_IF_ERROR(check_slots_on_device(params, context));
   return selected.run(params, context);
 } catch (const std::bad_alloc&) {  // of a message or a refusal: kernels allocate nothing
   return out_of_memory();

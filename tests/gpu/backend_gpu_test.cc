@@ -255,20 +255,27 @@ TEST(PoolGpu, PacksTheBytesOfTheHost) {
   expect_same(pair.host.slot(5), before, "a slot of a host pool");
 }
 
-TEST(PoolGpu, RestoresOfABatchAreRefused) {
+TEST(PoolGpu, RestoresOfABatchComeBeforeItsRows) {
   Pair pair(options_of(DType::kF32));
-  pair.run({extend(0, 3, 0, 40)}, "bring up");
+  pair.run({extend(0, 3, 0, 40), extend(1, 2, 0, 33)}, "bring up");
   const StatePool& pool = pair.host.pool();
-  std::vector<std::byte> pack(
-      static_cast<size_t>(*slot_pack_bytes(pool.spec(), PackScheme::kExact)));
-  ASSERT_TRUE(pack_slot(pool, 3, 40, PackScheme::kExact, pack).ok());
-  const std::vector<HostTensor> before = pair.device.slot(5);
+  const auto room = static_cast<size_t>(*slot_pack_bytes(pool.spec(), PackScheme::kExact));
+  std::vector<std::byte> first(room), second(room);
+  ASSERT_TRUE(pack_slot(pool, 3, 40, PackScheme::kExact, first).ok());
+  ASSERT_TRUE(pack_slot(pool, 2, 33, PackScheme::kExact, second).ok());
   StepExtras extras;
-  extras.pre.restore.push_back({pack, 5, {}});
-  const Status status = pair.device.run({extend(0, 5, 40, 3)}, extras);
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_NE(status.message().find("pre.restore: expected a pool on the cpu"), std::string::npos)
-      << status.message();
+  extras.pre.clear = {6};
+  extras.pre.restore.push_back({first, 5, {}});
+  extras.pre.restore.push_back({second, 4, {}});  // through the same staging
+  pair.run({extend(0, 5, 40, 3), extend(1, 4, 33, 2)}, extras, "behind restores");
+  pair.expect_slots({5, 4, 6}, "behind restores");
+  EXPECT_EQ(pair.device.flags(), "");
+
+  extras.pre.restore[1].pack = std::span(second).first(room / 2);
+  const std::vector<HostTensor> before = pair.device.slot(5);
+  const Status damaged = pair.device.run({extend(0, 5, 40, 3), extend(1, 4, 33, 2)}, extras);
+  EXPECT_EQ(damaged.code(), StatusCode::kDataLoss);
+  EXPECT_NE(damaged.message().find("pre.restore[1]"), std::string::npos) << damaged.message();
   expect_same(pair.device.slot(5), before, "a refused batch");
 }
 

@@ -11,6 +11,7 @@
 #include "ops/kda/decode/kda_decode_kernels.h"
 #include "ops/kda/prefill/kda_prefill_kernels.h"
 #include "ops/kda/verify/kda_verify_kernels.h"
+#include "ops/state_ops/copy/state_copy_kernels.h"
 #include "testing/compare.h"
 #include "testing/fill.h"
 #include "testing/kda_problem.h"
@@ -44,6 +45,73 @@ TEST(DeviceValues, SlotsOutOfRangeAreFlaggedPadding) {
   EXPECT_EQ(status.describe(), "slot out of range, row treated as padding, first row 1\n");
   EXPECT_EQ(bit_difference(problem.state, sound.state), "");
   EXPECT_EQ(bit_difference(problem.out, sound.out), "");
+}
+
+TEST(DeviceValues, RowsThatShareASlotAreFlagged) {
+  KdaProblem problem = make_kda_problem({}, 4, 1);
+  problem.set_rows({{1, 5, 1}, {-1, 5, 1}, {3, 5, 1}, {-1, 5, 1}});  // padding shares nothing
+  problem.num_valid = i32_tensor({0, 0, 0, 0});  // or two rows race, and bits differ
+  DeviceStatus status;
+  EXPECT_EQ(run_unchecked(kda_decode_table(), problem.params(), &status), "");
+  EXPECT_EQ(status.describe(), "");
+  problem.set_rows({{1, 5, 1}, {2, 5, 1}, {3, 5, 1}, {2, 5, 1}});
+  problem.num_valid = i32_tensor({0, 0, 0, 0});
+  EXPECT_EQ(run_unchecked(kda_decode_table(), problem.params(), &status), "");
+  EXPECT_EQ(status.row_of(DeviceFlag::kDuplicateSlot), 3);
+}
+
+TEST(DeviceValues, ManyRowsAreComparedWithAllBefore) {
+  constexpr int32_t kRows = 700;  // three blocks
+  HostTensor plane(DType::kF32, {2 * kRows, 4});
+  TensorView planes[] = {plane};
+  std::vector<int32_t> from, to;
+  for (int32_t i = 0; i < kRows; ++i) {
+    from.push_back(i);
+    to.push_back(kRows + i);
+  }
+  const ConstTensorView sources[] = {plane};
+  for (const auto& [at, other] : {std::pair<int, int>{699, 0}, {300, 299}, {600, 256}}) {
+    std::vector<int32_t> targets = to;
+    DeviceStatus status;
+    HostTensor src = i32_tensor(from), dst = i32_tensor(targets);
+    EXPECT_EQ(
+        run_unchecked(state_copy_table(), StateCopyParams{sources, planes, src, dst}, &status), "");
+    EXPECT_EQ(status.describe(), "");
+    targets[static_cast<size_t>(at)] = targets[static_cast<size_t>(other)];
+    dst = i32_tensor(targets);
+    EXPECT_EQ(
+        run_unchecked(state_copy_table(), StateCopyParams{sources, planes, src, dst}, &status),
+        "");  // all zeros: whoever came last wrote the same
+    EXPECT_EQ(status.row_of(DeviceFlag::kDuplicateSlot), at);
+  }
+}
+
+TEST(DeviceValues, ASnapshotIntoALiveSlotIsFlagged) {
+  for (const int32_t target : {4, 2}) {  // somebody's, then a row's
+    KdaProblem problem = make_kda_problem({}, 12, 2);
+    problem.set_rows({{1, 5, 4}, {2, 5, 4}, {3, 5, 4}});
+    problem.num_valid = i32_tensor({0, 0, 0});
+    KdaParams params = problem.params();
+    const HostTensor row = i32_tensor({0, 1}), slot = i32_tensor({5, target});
+    const HostTensor position = i64_tensor({7, 8});
+    params.snapshots = {row, position, slot};
+    DeviceStatus status;
+    EXPECT_EQ(run_unchecked(kda_prefill_table(), params, &status), "");
+    EXPECT_EQ(status.raised(DeviceFlag::kDuplicateSlot), target == 2);
+    EXPECT_EQ(status.row_of(DeviceFlag::kDuplicateSlot), target == 2 ? 3 + 1 : -1);
+  }
+}
+
+TEST(DeviceValues, CheckedSlotsAreNotLookedAtAgain) {
+  KdaProblem problem = make_kda_problem({}, 2, 1);
+  problem.set_rows({{2, 5, 1}, {2, 5, 1}});
+  problem.num_valid = i32_tensor({0, 0});
+  ExecContext context;
+  DeviceStatus status;
+  context.status = &status;
+  context.slots_checked = true;
+  EXPECT_TRUE(MirroredCall<KdaParams>(kda_decode_table(), problem.params(), context).run().ok());
+  EXPECT_EQ(status.describe(), "");
 }
 
 TEST(DeviceValues, BadOffsetsSkipTheirRows) {

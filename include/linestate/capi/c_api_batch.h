@@ -44,6 +44,20 @@ typedef struct ls_slot_restore {
   int32_t reserved; /* zero */
 } ls_slot_restore;
 
+/* A fixed layout for batches that replay one captured graph: rows, tokens and snapshots of each
+ * kind, whatever the batch holds. All zero = the batch's own. */
+typedef struct ls_batch_shape {
+  size_t struct_size;
+  int64_t extend_rows;
+  int64_t extend_tokens;
+  int64_t extend_snapshots;
+  int64_t decode_rows; /* and as many tokens */
+  int64_t decode_snapshots;
+  int64_t verify_rows;
+  int64_t verify_tokens;
+  int64_t verify_snapshots;
+} ls_batch_shape;
+
 /* Arrays may be null when their count is 0. Nothing is kept after ls_metadata_prepare. */
 typedef struct ls_forward_batch {
   size_t struct_size;
@@ -62,6 +76,7 @@ typedef struct ls_forward_batch {
   ls_tensor slot_table;            /* not given = ids are pool slots */
   const ls_slot_restore* restores; /* after the copies */
   size_t num_restores;
+  const ls_batch_shape* shape; /* null = the batch's own */
 } ls_forward_batch;
 
 /* Room of a metadata. */
@@ -70,6 +85,7 @@ typedef struct ls_forward_capacity {
   int64_t rows; /* >= 1 */
   int64_t verify_tokens;
   int64_t snapshots;
+  int64_t slot_work; /* CUDA: clears, and as many copies, of one batch; 0 = as many as rows */
 } ls_forward_capacity;
 
 /* One thread prepares; prepared, any number of threads may run layers over it. */
@@ -114,6 +130,11 @@ LS_API ls_status ls_metadata_prepare(ls_metadata* metadata, const ls_forward_bat
 LS_API ls_status ls_metadata_counts(const ls_metadata* metadata, ls_batch_counts* counts);
 LS_API ls_status ls_metadata_snapshot_taken(const ls_metadata* metadata, size_t request,
                                             int32_t* taken);
+/* CUDA: fetches what commits reported of snapshots in verify rows; waits for the context's stream.
+ * Nothing to do on the CPU. */
+LS_API ls_status ls_metadata_read_taken(ls_metadata* metadata, const ls_context* context);
+LS_API ls_status ls_metadata_device(const ls_metadata* metadata, int32_t* device_type,
+                                    int32_t* device_index);
 /* Errors: LS_NOT_FOUND when the batch has no row of the kind. */
 LS_API ls_status ls_metadata_segment(const ls_metadata* metadata, int32_t kind,
                                      ls_segment* segment);

@@ -88,6 +88,25 @@ LS_API ls_status ls_pack_slot(const ls_pool* pool, int32_t slot, int64_t positio
 LS_API ls_status ls_unpack_slot(const void* buffer, size_t size, const ls_pool* pool, int32_t slot,
                                 const ls_unpack_options* options, int64_t* position);
 
+/* Host memory that the slot of a pool on a device passes through. */
+typedef struct ls_slot_staging {
+  size_t struct_size;
+  void* stream; /* of the pool's device; copies are queued on it */
+  void* buffer; /* ls_slot_staging_bytes of it, page-locked if the call is not to wait */
+  size_t size;
+} ls_slot_staging;
+
+/* 0 for a pool on the CPU, which needs no staging. */
+LS_API ls_status ls_slot_staging_bytes(const ls_pool* pool, int64_t* bytes);
+/* As the two above for a pool on any device; packing waits for the stream, unpacking leaves its
+ * copies queued: the staging must stay until the stream has passed them. */
+LS_API ls_status ls_pack_slot_staged(const ls_pool* pool, int32_t slot, int64_t position,
+                                     int32_t scheme, void* out, size_t size,
+                                     const ls_slot_staging* staging, int64_t* written);
+LS_API ls_status ls_unpack_slot_staged(const void* buffer, size_t size, const ls_pool* pool,
+                                       int32_t slot, const ls_unpack_options* options,
+                                       const ls_slot_staging* staging, int64_t* position);
+
 #ifdef __cplusplus
 }
 #endif

@@ -120,12 +120,12 @@ typedef struct ls_context {
   size_t struct_size;
   int32_t device_type;
   int32_t device_index;
-  int32_t num_threads;  /* CPU: 0 = all OpenMP offers; never changes bits */
-  int32_t check_finite; /* non-zero: raise LS_FLAG_NON_FINITE; reads the output once */
-  int32_t strict;       /* non-zero: a fallback is LS_UNSUPPORTED */
-  int32_t reserved;     /* zero */
-  void* stream;         /* CUDA: cudaStream_t */
-  void* workspace;      /* aligned to 64 bytes; size from *_workspace_bytes */
+  int32_t num_threads;   /* CPU: 0 = all OpenMP offers; never changes bits */
+  int32_t check_finite;  /* non-zero: raise LS_FLAG_NON_FINITE; reads the output once */
+  int32_t strict;        /* non-zero: a fallback is LS_UNSUPPORTED */
+  int32_t slots_checked; /* non-zero: rows share no slot; no CUDA kernel looks for that */
+  void* stream;          /* CUDA: cudaStream_t */
+  void* workspace;       /* aligned to 64 bytes; size from *_workspace_bytes */
   int64_t workspace_bytes;
   ls_device_status* status; /* null = not wanted */
 } ls_context;

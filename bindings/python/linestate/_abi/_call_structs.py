@@ -240,6 +240,23 @@ class ls_unpack_options(Structure):
     ]
 
 
+class ls_slot_staging(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("stream", c_void_p),
+        ("buffer", c_void_p),
+        ("size", c_size_t),
+    ]
+
+
+class ls_place(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_index", c_int32),
+    ]
+
+
 class ls_causal_conv1d_params(Structure):
     _fields_ = [
         ("struct_size", c_size_t),

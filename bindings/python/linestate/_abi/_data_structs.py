@@ -46,7 +46,7 @@ class ls_context(Structure):
         ("num_threads", c_int32),
         ("check_finite", c_int32),
         ("strict", c_int32),
-        ("reserved", c_int32),
+        ("slots_checked", c_int32),
         ("stream", c_void_p),
         ("workspace", c_void_p),
         ("workspace_bytes", c_int64),
@@ -147,6 +147,20 @@ class ls_slot_restore(Structure):
     ]
 
 
+class ls_batch_shape(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("extend_rows", c_int64),
+        ("extend_tokens", c_int64),
+        ("extend_snapshots", c_int64),
+        ("decode_rows", c_int64),
+        ("decode_snapshots", c_int64),
+        ("verify_rows", c_int64),
+        ("verify_tokens", c_int64),
+        ("verify_snapshots", c_int64),
+    ]
+
+
 class ls_forward_batch(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -165,6 +179,7 @@ class ls_forward_batch(Structure):
         ("slot_table", ls_tensor),
         ("restores", POINTER(ls_slot_restore)),
         ("num_restores", c_size_t),
+        ("shape", POINTER(ls_batch_shape)),
     ]
 
 
@@ -174,6 +189,7 @@ class ls_forward_capacity(Structure):
         ("rows", c_int64),
         ("verify_tokens", c_int64),
         ("snapshots", c_int64),
+        ("slot_work", c_int64),
     ]
 
 

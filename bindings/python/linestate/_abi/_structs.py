@@ -24,6 +24,7 @@ from ._call_structs import ls_lightning_record as ls_lightning_record
 from ._call_structs import ls_lightning_replay_params as ls_lightning_replay_params
 from ._call_structs import ls_lightning_verify_params as ls_lightning_verify_params
 from ._call_structs import ls_lightning_weights as ls_lightning_weights
+from ._call_structs import ls_place as ls_place
 from ._call_structs import ls_prefix_cache_options as ls_prefix_cache_options
 from ._call_structs import ls_prefix_cache_stats as ls_prefix_cache_stats
 from ._call_structs import ls_replay_fold_layer as ls_replay_fold_layer
@@ -33,6 +34,7 @@ from ._call_structs import ls_replay_step_params as ls_replay_step_params
 from ._call_structs import ls_rms_sum_sq_params as ls_rms_sum_sq_params
 from ._call_structs import ls_rows as ls_rows
 from ._call_structs import ls_slot_pack_info as ls_slot_pack_info
+from ._call_structs import ls_slot_staging as ls_slot_staging
 from ._call_structs import ls_snapshot_plan as ls_snapshot_plan
 from ._call_structs import ls_state_clear_params as ls_state_clear_params
 from ._call_structs import ls_state_copy_params as ls_state_copy_params
@@ -41,6 +43,7 @@ from ._call_structs import ls_tree_from_links_params as ls_tree_from_links_param
 from ._call_structs import ls_unpack_options as ls_unpack_options
 from ._data_structs import ls_adopted_layer as ls_adopted_layer
 from ._data_structs import ls_batch_counts as ls_batch_counts
+from ._data_structs import ls_batch_shape as ls_batch_shape
 from ._data_structs import ls_context as ls_context
 from ._data_structs import ls_device_status as ls_device_status
 from ._data_structs import ls_event_done as ls_event_done

@@ -1,0 +1,53 @@
+"""Which cases tools/gpu_check runs where. Patterns are gtest filters of the suites' programs."""
+
+from __future__ import annotations
+
+SOAK = "SoakGpu.*"
+
+# Every operator, small cases: what is quick enough to run with every access watched, or with
+# kernels that the driver compiles first. Test names say "cpu" for the row that a suite replaces by
+# the GPU's.
+SMALL_CASES = {
+    "gpu_conv": "*EveryNodeOfARandomTree*/0:*CausalConv1dUpdate*/0:*SplitEqualsWhole*/0:"
+    "*ConvSnapshot*/0",
+    "gpu_device": "DeviceValues.*:KdaPrefillSm90.*",
+    "gpu_kda": "*KdaDecodeKernel*/cpu:*KdaPrefillRows*/cpu:*KdaCommit*/cpu:*KdaReplay*/cpu:"
+    "*KdaVerifyKernel*/cpu:*KdaSnapshot*/cpu",
+    "gpu_lightning": "*Lightning*/cpu",
+    "gpu_small": "*/cpu:*/0",
+}
+
+SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
+
+# (tool, pattern, reason): what a tool does not follow.
+NOT_FOLLOWED = [
+    (
+        "racecheck",
+        "*Sm90*",
+        "it does not take the arrival of a bulk copy or of a matrix instruction at an mbarrier for "
+        "the order between its writes and the reads behind the wait",
+    ),
+    (
+        "memcheck,racecheck,synccheck,initcheck",
+        "*ASlotBeyond31Bits:*MoreRowsTimesHeads*:*ConvolutionOf60000Tokens",
+        "sizes are what they are about, and every access watched takes minutes",
+    ),
+]
+
+# Operator: what chooses one small case of it.
+FIRST_CALLS = {
+    "kda_prefill": ["--model", "kimi-k3", "--heads", "32", "--layout", "1x512"],
+    "kda_decode": ["--model", "kimi-linear", "--heads", "32", "--batch", "1"],
+    "kda_layer_decode": ["--model", "kimi-linear", "--heads", "12", "--batch", "1"],
+    "lightning_prefill": ["--model", "ring-flash", "--heads", "16", "--layout", "1x512"],
+    "lightning_decode": ["--model", "ring-flash", "--heads", "16", "--batch", "1"],
+}
+
+
+def sanitizer_filter(tool: str, program: str) -> str:
+    """The filter of a suite under a tool; empty = the suite has no small cases."""
+    small = SMALL_CASES.get(program, "")
+    if not small:
+        return ""
+    left_out = [pattern for tools, pattern, _ in NOT_FOLLOWED if tool in tools.split(",")]
+    return small + ("-" + ":".join(left_out) if left_out else "")
