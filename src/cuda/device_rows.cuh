@@ -75,6 +75,22 @@ __device__ inline DeviceRow read_prefill_row(const DeviceRows& rows, int64_t n,
   return finish_row(rows, n, sound, row, status);
 }
 
+/// The row that token t belongs to; N for the tail behind all rows. By a whole warp. Offsets that
+/// break their contract give some row, which read_prefill_row then refuses.
+__device__ inline int64_t row_of_token(const DeviceRows& rows, int64_t t) {
+  int64_t low = 0;  // query_start_loc[low] <= t, as far as the offsets are in order
+  int64_t high = rows.count + 1;
+  while (high - low > 1) {
+    const int64_t step = (high - low + 31) / 32;
+    const int64_t at = low + lane_id() * step;
+    const bool below = lane_id() == 0 || (at < high && rows.query_start_loc.at(at) <= t);
+    const int last = 31 - __clz(static_cast<int>(__ballot_sync(kAllLanes, below)));
+    low += last * step;
+    high = min(high, low + step);
+  }
+  return low;
+}
+
 /// Row n of a call with one token a row.
 __device__ inline DeviceRow read_decode_row(const DeviceRows& rows, int64_t n,
                                             DeviceStatus* status) {
