@@ -20,6 +20,7 @@ using namespace kda_sm90;
 struct Heads {
   int32_t first;
   int32_t count;
+  int32_t group;  // value heads a key head
 };
 
 /// Task = (chunk, value head), heads of a chunk next to each other.
@@ -30,32 +31,35 @@ __global__ void __launch_bounds__(kFactorThreads, kFactorBlocks)
   extern __shared__ __align__(1024) uint8_t raw[];
   auto& s = *reinterpret_cast<FactorShared*>(raw);
   const int thread = static_cast<int>(threadIdx.x);
-  const int64_t tasks = int64_t{*plan.total} * heads.count;
-  const auto inputs_of = [&](int64_t task) {
-    return Inputs<kHalf, kGateF32>{p, plan.chunks[task / heads.count],
-                                   heads.first + task % heads.count};
+  const auto count = static_cast<uint32_t>(heads.count);
+  const uint32_t tasks = static_cast<uint32_t>(*plan.total) * count;
+  const auto set_work = [&](Work& work, uint32_t task) {
+    work.more = task < tasks;
+    if (!work.more) return;
+    work.chunk = plan.chunks[task / count];
+    work.j = heads.first + static_cast<int32_t>(task % count);
+    work.head = work.j / heads.group;
   };
-  int64_t task = blockIdx.x;
-  if (task >= tasks) return;
-  Inputs<kHalf, kGateF32> in = inputs_of(task);
+  if (blockIdx.x >= tasks) return;
+  if (thread == 0) set_work(s.work[0], blockIdx.x);
+  __syncthreads();
   RawGate<kGateF32> gate;
-  in.fetch(thread, s);
-  in.read_gate(FactorLane(thread), gate);
-  while (true) {
-    const int64_t next = task + gridDim.x;
-    const bool more = next < tasks;
-    Inputs<kHalf, kGateF32> following = inputs_of(more ? next : task);
-    factor_chunk(in, gate, more ? &following : nullptr, thread, s);
+  const Inputs<kHalf, kGateF32> begin{p, s.work[0]};
+  begin.fetch(thread, s);
+  begin.read_gate(FactorLane(thread), gate);
+  int turn = 0;
+  for (uint32_t task = blockIdx.x;; task += gridDim.x, turn ^= 1) {
+    if (thread == 0) set_work(s.work[turn ^ 1], task + gridDim.x);
+    const Inputs<kHalf, kGateF32> in{p, s.work[turn]};
+    const Inputs<kHalf, kGateF32> next{p, s.work[turn ^ 1]};
+    factor_chunk(in, gate, next, thread, s);
     if (thread == 0) {
       copy_bulk_out(&plan.records[task], shared_address(&s.record),
                     static_cast<int>(sizeof(Record)));
     }
-    if (!more) break;
-    in.chunk = following.chunk;
-    in.j = following.j;
-    in.fetch(thread, s);
-    in.read_gate(FactorLane(thread), gate);
-    task = next;
+    if (!next.work.more) break;
+    next.fetch(thread, s);
+    next.read_gate(FactorLane(thread), gate);
   }
   if (thread == 0) copy_bulk_out_wait();
 #else
@@ -257,7 +261,7 @@ Status run(const KdaParams& params, const ExecContext& context) {
       launch("kda_prefill_sm90 plan", kda_plan_kernel, 1, kPlanThreads, context, p, plan));
   const auto pass = static_cast<int32_t>(heads_a_pass(params));
   for (int32_t first = 0; first < p.HV; first += pass) {
-    const Heads heads{first, std::min(pass, p.HV - first)};
+    const Heads heads{first, std::min(pass, p.HV - first), p.HV / p.H};
     const int64_t blocks = min_i64(plan.capacity * heads.count, kFactorBlocks * processors);
     LINESTATE_RETURN_IF_ERROR(
         launch_wide("kda_prefill_sm90 factor", kda_factor_kernel<kHalf, kGateF32>, blocks,

@@ -13,58 +13,70 @@ struct RawGate {
   Word word[16];
 };
 
+/// Where a block's inputs lie. Numbers of the work are read where they are used.
 template <bool kHalf, bool kGateF32>
 struct Inputs {
   static constexpr int kGateBytes = kGateF32 ? 4 : 2;
   const KdaDevice& p;
-  ChunkPlan chunk;
-  int64_t j;
+  const Work& work;
 
-  __device__ const uint16_t* row_of(const DeviceView<3>& x, int64_t head, int position) const {
-    return static_cast<const uint16_t*>(x.data) + (chunk.first + position) * x.stride[0] +
-           head * x.stride[1];
+  __device__ const uint16_t* row_of(const DeviceView<3>& x, int position) const {
+    return static_cast<const uint16_t*>(x.data) + (work.chunk.first + position) * x.stride[0] +
+           work.head * x.stride[1];
   }
   __device__ const char* gate_row(int position) const {
     return static_cast<const char*>(p.gate.data) +
-           ((chunk.first + position) * p.gate.stride[0] + j * p.gate.stride[1]) * kGateBytes;
+           ((work.chunk.first + position) * p.gate.stride[0] + work.j * p.gate.stride[1]) *
+               kGateBytes;
   }
   /// Starts the copy of q and k; positions outside the row become zero.
-  __device__ void fetch(int thread, FactorShared& s) const {
-    const int64_t head = j / (p.HV / p.H);
+  __device__ void fetch(int of, FactorShared& s) const {
+    const int thread = afresh(of);
     const int piece = thread % 16;
+    const int begin = thread / 16;
+    const uint16_t* q = row_of(p.q, begin) + 8 * piece;
+    const uint16_t* k = row_of(p.k, begin) + 8 * piece;
+    const uint32_t to = shared_address(s.q) + static_cast<uint32_t>(kTile * (piece / 8)) +
+                        tile_offset(begin, piece % 8 * 8);
+    const bool full = work.full();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int position = thread / 16 + 16 * i;
-      const bool live = chunk.holds(position);
-      const int from = live ? position : chunk.lo;
-      const uint32_t to =
-          static_cast<uint32_t>(kTile * (piece / 8)) + tile_offset(position, piece % 8 * 8);
-      copy_16(shared_address(s.q) + to, row_of(p.q, head, from) + 8 * piece, live);
-      copy_16(shared_address(s.k) + to, row_of(p.k, head, from) + 8 * piece, live);
+      const bool live = full || work.chunk.holds(begin + 16 * i);
+      const int64_t row = 16 * i;
+      copy_16(to + 2048 * i, live ? q + row * p.q.stride[0] : p.q.data, live);
+      copy_16(to + 2048 * i + 2 * kTile, live ? k + row * p.k.stride[0] : p.k.data, live);
     }
   }
   __device__ void read_gate(const FactorLane& at, RawGate<kGateF32>& x) const {
+    using Word = typename RawGate<kGateF32>::Word;
     const char* from = gate_row(16 * at.r) + at.channel() * kGateBytes;
     const int64_t step = p.gate.stride[0] * kGateBytes;
+    if (work.full()) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i, from += step) {
-      using Word = typename RawGate<kGateF32>::Word;
-      x.word[i] = Word{};
-      if (chunk.holds(16 * at.r + i)) x.word[i] = __ldg(reinterpret_cast<const Word*>(from));
+      for (int i = 0; i < 16; ++i, from += step) {
+        x.word[i] = __ldg(reinterpret_cast<const Word*>(from));
+      }
+    } else {
+      const ChunkPlan chunk = work.chunk;
+#pragma unroll
+      for (int i = 0; i < 16; ++i, from += step) {
+        x.word[i] = Word{};
+        if (chunk.holds(16 * at.r + i)) x.word[i] = __ldg(reinterpret_cast<const Word*>(from));
+      }
     }
   }
   __device__ float read_beta(int position) const {
-    if (!chunk.holds(position)) return 0.0f;
-    return kda_beta(p.beta_form, load_at(p.beta, chunk.first + position, j));
+    if (!work.chunk.holds(position)) return 0.0f;
+    return kda_beta(p.beta_form, load_at(p.beta, work.chunk.first + position, work.j));
   }
   /// Asks for the chunk's lines; four threads a position.
-  __device__ void prefetch(int thread) const {
+  __device__ void prefetch(int of) const {
+    const int thread = afresh(of);
     const int position = thread / 4;
-    if (!chunk.holds(position)) return;
-    const int64_t head = j / (p.HV / p.H);
+    if (!work.more || !work.chunk.holds(position)) return;
     const int part = thread % 4;
-    const void* from = part == 0   ? static_cast<const void*>(row_of(p.q, head, position))
-                       : part == 1 ? static_cast<const void*>(row_of(p.k, head, position))
+    const void* from = part == 0   ? static_cast<const void*>(row_of(p.q, position))
+                       : part == 1 ? static_cast<const void*>(row_of(p.k, position))
                                    : gate_row(position) + 256 * (part - 2);
     if (part == 3 && !kGateF32) return;
     prefetch_l2(from);
@@ -79,34 +91,49 @@ __device__ void take_decays(const Inputs<kHalf, kGateF32>& in, const FactorLane&
   Gate gate{p.gate_form, kLog2E, p.lower_bound * kLog2E};
   float2 bias = make_float2(0.0f, 0.0f);
   if (p.gate_form != KdaGate::kActivated) {
-    gate.slope = -kLog2E * expf(load_at(p.A_log, in.j));
-    bias.x = load_at(p.dt_bias, in.j, at.channel());
-    bias.y = load_at(p.dt_bias, in.j, at.channel() + 1);
+    gate.slope = -kLog2E * expf(load_at(p.A_log, in.work.j));
+    bias.x = load_at(p.dt_bias, in.work.j, at.channel());
+    bias.y = load_at(p.dt_bias, in.work.j, at.channel() + 1);
   }
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
+    float(&x)[2] = alpha[i / 8][i % 8];
     if constexpr (kGateF32) {
-      alpha[i / 8][i % 8][0] = raw.word[i].x, alpha[i / 8][i % 8][1] = raw.word[i].y;
+      x[0] = raw.word[i].x, x[1] = raw.word[i].y;
     } else {
-      widen_pair<kHalf>(raw.word[i], alpha[i / 8][i % 8][0], alpha[i / 8][i % 8][1]);
+      widen_pair<kHalf>(raw.word[i], x[0], x[1]);
     }
   }
   decay_all(gate, bias, alpha);
+  if (in.work.full()) return;
+  const ChunkPlan chunk = in.work.chunk;
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    if (!in.chunk.holds(16 * at.r + i)) alpha[i / 8][i % 8][0] = alpha[i / 8][i % 8][1] = 1.0f;
+    if (!chunk.holds(16 * at.r + i)) alpha[i / 8][i % 8][0] = alpha[i / 8][i % 8][1] = 1.0f;
   }
+}
+
+/// Where a lane's alpha of the second half waits while the first is worked on: rows of X and Kt
+/// that the second half writes later.
+__device__ inline float2* stash_of(const FactorLane& at, FactorShared& s, int i) {
+  uint8_t* rows = (i < 4 ? s.X : s.record.Kt) + kTile * at.c + 2048 * at.r + 1024;
+  return reinterpret_cast<float2*>(rows + 256 * (i % 4) + 8 * at.lane);
 }
 
 /// Both halves of the warp's block.
 template <bool kHalf>
-__device__ void factor_block(const FactorLane& at, float (&alpha)[2][8][2],
-                             const float (&half)[2][2], FactorShared& s, InnerSums& sums) {
+__device__ void factor_block(const FactorLane& at, Eight& alpha, const float (&half)[2][2],
+                             FactorShared& s, InnerSums& sums) {
   auto& inner = *reinterpret_cast<Inner*>(s.record.At);
   uint32_t early[4][2];
   auto* bytes = reinterpret_cast<uint8_t*>(&s);
-  factor_half<kHalf, 0>(bytes, at, &inner.inverse_norm[0][0], alpha[0], half[1], early, sums);
-  factor_half<kHalf, 1>(bytes, at, &inner.inverse_norm[0][0], alpha[1], half[0], early, sums);
+  factor_half<kHalf, 0>(bytes, at, &inner.inverse_norm[0][0], alpha, half[1], early, sums);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float2 pair = *stash_of(at, s, i);
+    alpha[i][0] = pair.x, alpha[i][1] = pair.y;
+  }
+  factor_half<kHalf, 1>(bytes, at, &inner.inverse_norm[0][0], alpha, half[0], early, sums);
 }
 
 /// The warp's rows of q^ . k^ inside a block of 16, for Aqk.
@@ -336,76 +363,99 @@ __device__ inline void propagate_queries(const FactorShared& s, float (&at)[32])
   pin(at);
 }
 
-/// Kt and At into the record.
-__device__ inline void propagate(int thread, FactorShared& s) {
-  const int group = thread / 128;
-  const int warp = thread / 32 % 4;
-  const int g = thread % 32 / 4;
-  const int t = thread % 4;
-  float kt[32];
+/// At into the record; by the first warpgroup.
+__device__ inline void put_at(int of, FactorShared& s) {
   float at[32];
-  propagate_keys(s, group, t, kt);
-  if (group == 0) propagate_queries(s, at);
-  sync_some(3 + group, 128);
+  propagate_queries(s, at);
+  sync_some<3, 128>();
+  const int thread = afresh(of);
+  const int row = thread / 32 * 16 + thread % 32 / 4;
+  const int column = thread % 4 * 2;
 #pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    const int row = 16 * warp + g + 8 * e;
-    const float beta = s.beta[row];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t offset = tile_offset(row, 8 * i + 2 * t);
-      word_at(s.record.Kt + kTile * group + offset) =
-          pack_f16(beta * kt[4 * i + 2 * e], beta * kt[4 * i + 2 * e + 1]);
-      if (group == 0) {
-        const float2 scale = *reinterpret_cast<const float2*>(&s.beta[8 * i + 2 * t]);
-        word_at(s.record.At + offset) =
-            pack_f16(scale.x * at[4 * i + 2 * e], scale.y * at[4 * i + 2 * e + 1]);
-      }
-    }
+  for (int i = 0; i < 8; ++i) {
+    const float2 scale = *reinterpret_cast<const float2*>(&s.beta[8 * i + column]);
+    uint8_t* to = s.record.At + tile_offset(row, 8 * i + column);
+    word_at(to) = pack_f16(scale.x * at[4 * i], scale.y * at[4 * i + 1]);
+    word_at(to + 1024) = pack_f16(scale.x * at[4 * i + 2], scale.y * at[4 * i + 3]);
   }
+}
+
+/// Kt into the record; a warpgroup has 64 channels.
+__device__ inline void put_kt(int of, FactorShared& s) {
+  float kt[32];
+  propagate_keys(s, of / 128, of % 4, kt);
+  if (of < 128) {
+    sync_some<3, 128>();
+  } else {
+    sync_some<4, 128>();
+  }
+  const int thread = afresh(of);
+  const int row = thread / 32 % 4 * 16 + thread % 32 / 4;
+  const float low = s.beta[row];
+  const float high = s.beta[row + 8];
+  uint8_t* tile = s.record.Kt + kTile * (thread / 128);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    uint8_t* to = tile + tile_offset(row, 8 * i + thread % 4 * 2);
+    word_at(to) = pack_f16(low * kt[4 * i], low * kt[4 * i + 1]);
+    word_at(to + 1024) = pack_f16(high * kt[4 * i + 2], high * kt[4 * i + 3]);
+  }
+}
+
+/// Gates, totals over blocks and norms; alpha of the first half stays, that of the second is
+/// stashed. Inputs are on their way.
+template <bool kHalf, bool kGateF32>
+__device__ void begin_chunk(const Inputs<kHalf, kGateF32>& in, const RawGate<kGateF32>& raw,
+                            int thread, FactorShared& s, Eight& first, float (&half)[2][2]) {
+  const FactorLane at(thread);
+  float alpha[2][8][2];
+  if (thread < kChunk) s.beta[thread] = in.read_beta(thread);
+  take_decays(in, at, raw, alpha);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float product = alpha[i / 2][0][i % 2];
+#pragma unroll
+    for (int m = 1; m < 8; ++m) product *= alpha[i / 2][m][i % 2];
+    half[i / 2][i % 2] = product;
+  }
+  *reinterpret_cast<float2*>(&s.total[at.r][at.channel()]) =
+      make_float2(half[0][0] * half[1][0], half[0][1] * half[1][1]);
+  copy_wait();
+  if (thread == 0) copy_bulk_read_wait();
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    *stash_of(at, s, i) = make_float2(alpha[1][i][0], alpha[1][i][1]);
+    first[i][0] = alpha[0][i][0], first[i][1] = alpha[0][i][1];
+  }
+  take_norms<kHalf>(at, s);
+  __syncthreads();
+  auto& inner = *reinterpret_cast<Inner*>(s.record.At);
+  const int token = 16 * at.r + at.lane % 16;
+  const int which = at.lane / 16;
+  const float sum = s.norm[0][which][token] + s.norm[1][which][token];
+  inner.inverse_norm[which][token] = in.p.qk_normalized ? 1.0f : rsqrtf(sum + 1e-6f);
+  if (thread < kWidth) {
+    s.record.gamma[thread] =
+        s.total[0][thread] * s.total[1][thread] * (s.total[2][thread] * s.total[3][thread]);
+  }
+  __syncwarp();
 }
 
 /// One record, its q, k and gate on the way. `next` is asked for in between.
 template <bool kHalf, bool kGateF32>
 __device__ void factor_chunk(const Inputs<kHalf, kGateF32>& in, const RawGate<kGateF32>& raw,
-                             const Inputs<kHalf, kGateF32>* next, int thread, FactorShared& s) {
+                             const Inputs<kHalf, kGateF32>& next, int thread, FactorShared& s) {
   InnerSums sums;
   {
-    const FactorLane at(thread);
-    float alpha[2][8][2];
-    if (thread < kChunk) s.beta[thread] = in.read_beta(thread);
-    take_decays(in, at, raw, alpha);
+    Eight alpha;
     float half[2][2];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float product = alpha[i / 2][0][i % 2];
-#pragma unroll
-      for (int m = 1; m < 8; ++m) product *= alpha[i / 2][m][i % 2];
-      half[i / 2][i % 2] = product;
-    }
-    *reinterpret_cast<float2*>(&s.total[at.r][at.channel()]) =
-        make_float2(half[0][0] * half[1][0], half[0][1] * half[1][1]);
-    copy_wait();
-    if (thread == 0) copy_bulk_read_wait();
-    __syncthreads();
-    take_norms<kHalf>(at, s);
-    __syncthreads();
-    auto& inner = *reinterpret_cast<Inner*>(s.record.At);
-    {
-      const int token = 16 * at.r + at.lane % 16;
-      const int which = at.lane / 16;
-      inner.inverse_norm[which][token] =
-          in.p.qk_normalized ? 1.0f
-                             : rsqrtf(s.norm[0][which][token] + s.norm[1][which][token] + 1e-6f);
-    }
-    if (thread < kWidth) {
-      s.record.gamma[thread] =
-          s.total[0][thread] * s.total[1][thread] * (s.total[2][thread] * s.total[3][thread]);
-    }
-    __syncwarp();
-    if (next != nullptr) next->prefetch(thread);
+    begin_chunk(in, raw, thread, s, alpha, half);
+    next.prefetch(thread);
+    const FactorLane at(thread);
     factor_block<kHalf>(at, alpha, half, s, sums);
     if (at.c == 1) {
+      auto& inner = *reinterpret_cast<Inner*>(s.record.At);
 #pragma unroll
       for (int i = 0; i < 12; ++i) {
         inner.sums[at.r][i][at.lane] = i < 8 ? sums.diagonal[i / 4][i % 4] : sums.below[i - 8];
@@ -414,7 +464,8 @@ __device__ void factor_chunk(const Inputs<kHalf, kGateF32>& in, const RawGate<kG
   }
   __syncthreads();
   invert(thread, sums, s);
-  propagate(thread, s);
+  if (thread < 128) put_at(afresh(thread), s);
+  put_kt(afresh(thread), s);
   fence_tiles();
   __syncthreads();
 }

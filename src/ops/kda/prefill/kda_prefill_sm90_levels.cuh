@@ -29,6 +29,16 @@ struct Joins {
 };
 static_assert(sizeof(Joins) <= 2 * kTile);
 
+/// A (chunk, value head) that the block works on or will.
+struct Work {
+  ChunkPlan chunk;
+  int32_t j;     // value head
+  int32_t head;  // key head
+  bool more;     // false: there is none
+
+  __device__ bool full() const { return chunk.lo == 0 && chunk.hi == kChunk; }
+};
+
 struct FactorShared {
   uint8_t q[2 * kTile];  // raw; then q^ decayed from its block's begin; then T and its rest
   uint8_t k[2 * kTile];  // likewise k; then Joins
@@ -39,6 +49,7 @@ struct FactorShared {
   float total[4][kWidth];    // products of alpha over 16 tokens
   float norm[2][3][kChunk];  // half of the channels; sums of q q, k k, q k
   float beta[kChunk];
+  Work work[2];
 };
 static_assert(offsetof(FactorShared, record) % 1024 == 0 && sizeof(FactorShared) <= 115712);
 static_assert(offsetof(FactorShared, X48) % 1024 == 0);

@@ -14,6 +14,8 @@ __device__ inline void solve_column(const Inner& inner, int block, int j, float 
   for (int i = 0; i < 16; ++i) {
     float even = i == j ? 1.0f : 0.0f;
     float odd = 0.0f;
+    // Rows of A are not fetched before they are used: they would be more than registers.
+    if (i % 4 == 0) asm volatile("" ::: "memory");
 #pragma unroll
     for (int m = 0; m < i; m += 4) {
       const float4 a = A[4 * i + m / 4];
