@@ -44,12 +44,13 @@ struct DeviceRow {
 /// Row n. `status` is null for all but the one thread that reports the row.
 __device__ inline DeviceRow finish_row(const DeviceRows& rows, int64_t n, bool sound, DeviceRow row,
                                        DeviceStatus* status) {
+  // All loads before anything depends on one of them.
   row.slot = rows.slot.at(n);
-  row.live = row.slot >= 0 && row.slot < rows.num_slots;
-  if (row.slot >= rows.num_slots) raise_flag(status, DeviceFlag::kSlotOutOfRange, n);
   row.start = rows.start.defined() ? rows.start.at(n) : 1;
-  row.fresh = row.start == 0;
   row.valid = rows.num_valid.defined() ? rows.num_valid.at(n) : row.tokens;
+  row.live = row.slot >= 0 && row.slot < rows.num_slots;
+  row.fresh = row.start == 0;
+  if (row.slot >= rows.num_slots) raise_flag(status, DeviceFlag::kSlotOutOfRange, n);
   sound = sound && row.start >= 0 && row.valid >= 0 && row.valid <= row.tokens;
   if (!sound) {
     raise_flag(status, DeviceFlag::kBadOffsets, n);

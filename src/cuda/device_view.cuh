@@ -35,9 +35,12 @@ struct IndexView {
   bool wide = false;
 
   __host__ __device__ bool defined() const { return data != nullptr; }
+  /// Without a branch, so that several are on their way at once.
   __device__ int64_t at(int64_t i) const {
-    if (wide) return static_cast<const int64_t*>(data)[i * stride];
-    return static_cast<const int32_t*>(data)[i * stride];
+    const auto* words = static_cast<const int32_t*>(data) + (i * stride << (wide ? 1 : 0));
+    const int32_t low = words[0];
+    const int32_t high = wide ? words[1] : low >> 31;
+    return static_cast<int64_t>(high) << 32 | static_cast<uint32_t>(low);
   }
 };
 
@@ -134,6 +137,37 @@ __device__ inline uint4 load_quad_bits(const void* data, bool narrow, int64_t at
   if (!narrow) return *reinterpret_cast<const uint4*>(static_cast<const float*>(data) + at);
   const uint2 bits = *reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(data) + at);
   return make_uint4(bits.x, bits.y, 0, 0);
+}
+
+/// load_quad_bits without a branch, so that several are on their way at once; zeros, and nothing is
+/// read, when `live` is false. For memory that the kernel does not write.
+__device__ inline uint4 read_quad_bits(const void* data, bool narrow, int64_t at, bool live) {
+  uint4 bits = make_uint4(0, 0, 0, 0);
+  const char* from = static_cast<const char*>(data) + at * (narrow ? 2 : 4);
+  asm volatile(
+      "{\n.reg .pred n, w;\nsetp.eq.s32 n, %5, 1;\nsetp.eq.s32 w, %5, 2;\n"
+      "@n ld.global.v2.u32 {%0, %1}, [%4];\n@w ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w)
+      : "l"(from), "r"(live ? (narrow ? 1 : 2) : 0));
+  return bits;
+}
+
+/// One element likewise.
+__device__ inline uint32_t read_element_bits(const void* data, bool narrow, int64_t at,
+                                             bool live) {
+  uint32_t bits = 0;
+  const char* from = static_cast<const char*>(data) + at * (narrow ? 2 : 4);
+  asm volatile(
+      "{\n.reg .pred n, w;\nsetp.eq.s32 n, %2, 1;\nsetp.eq.s32 w, %2, 2;\n"
+      "@n ld.global.u16 %0, [%1];\n@w ld.global.u32 %0, [%1];\n}"
+      : "+r"(bits)
+      : "l"(from), "r"(live ? (narrow ? 1 : 2) : 0));
+  return bits;
+}
+
+__device__ inline float widen_element(uint32_t bits, DType dtype) {
+  if (dtype == DType::kF32) return __uint_as_float(bits);
+  return dtype == DType::kBF16 ? bf16_bits_to_f32(bits) : f16_bits_to_f32(bits);
 }
 
 __device__ inline void widen_quad(uint4 bits, DType dtype, float* out) {

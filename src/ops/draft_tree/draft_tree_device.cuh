@@ -52,6 +52,7 @@ __device__ inline void fill_draft_tree(const IndexView& parent, const DeviceRow&
     tree.parent[i] = reached ? static_cast<int16_t>(id) : DeviceDraftTree::kInert;
   }
   __syncthreads();
+  if (!parent.defined()) return;  // a chain has no inert nodes
   if (threadIdx.x == 0) {
     for (int64_t i = 1; i < row.valid; ++i) {
       if (!tree.inert(i) && tree.inert(tree.parent[i])) tree.parent[i] = DeviceDraftTree::kInert;

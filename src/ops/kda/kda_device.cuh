@@ -92,6 +92,23 @@ __device__ inline float kda_decay(const KdaGateHead& head, float a, float dt_bia
   return expf(g);
 }
 
+/// kda_decay of several channels, whose chains of instructions then overlap.
+template <int kCount>
+__device__ void kda_decays(KdaGateHead head, const float (&dt_bias)[kCount], float (&a)[kCount]) {
+  const auto run = [&](KdaGate form) {
+    head.form = form;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) a[i] = kda_decay(head, a[i], dt_bias[i]);
+  };
+  if (head.form == KdaGate::kSoftplus) {
+    run(KdaGate::kSoftplus);
+  } else if (head.form == KdaGate::kBounded) {
+    run(KdaGate::kBounded);
+  } else {
+    run(KdaGate::kActivated);
+  }
+}
+
 __device__ inline float kda_beta(KdaBeta form, float b) {
   return form == KdaBeta::kLogits ? kda_sigmoid(b) : b;
 }

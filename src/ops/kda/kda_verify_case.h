@@ -168,12 +168,13 @@ inline KdaParams slice_tokens(KdaProblem& problem, int64_t begin, int64_t end) {
   return p;
 }
 
-/// Decodes a path of row n with an f32 pool; out and state of the row's slot are left in the
+/// Decodes a path of row n with an f32 pool and f32 outputs; out and state of the row's slot are left in the
 /// problem that comes back. `error` gets what went wrong.
 inline KdaProblem decode_path(const KdaVerifyCase& test, size_t n, const std::vector<int64_t>& path,
                               const std::string& kernel, std::string& error) {
   KdaProblem steps = test.problem.clone();
   steps.state = cast_of(test.problem.state.view(), DType::kF32);
+  steps.out = cast_of(test.problem.out.view(), DType::kF32);
   KdaRow row = test.rows[n];
   for (size_t i = 0; i < path.size() && error.empty(); ++i) {
     steps.set_rows({{row.slot, row.start + static_cast<int64_t>(i), 1}});

@@ -1,4 +1,4 @@
-// Commit on a GPU, one launch: the record of the accepted path on tiles of the state, in the
+// Commit on a GPU, one launch: the record of the accepted path on panels of the state, in the
 // arithmetic of decode, and each task takes its share of the row's convolution channels. While a
 // block works on one task, the state of its next one is on the way.
 #include "base/int_math.h"
@@ -6,12 +6,12 @@
 #include "ops/draft_tree/draft_tree_device.cuh"
 #include "ops/kda/commit/kda_commit_kernels.h"
 #include "ops/kda/kda_record_device.cuh"
-#include "ops/kda/kda_tile_tasks.cuh"
+#include "ops/kda/kda_panel_tasks.cuh"
 
 namespace linestate {
 namespace {
 
-constexpr int kRecordsAtOnce = kTileWarps;
+constexpr int kRecordsAtOnce = kPanelWarps;
 
 struct Commit {
   KdaDevice kda;  // rows, snapshots, state and sizes only
@@ -26,7 +26,7 @@ struct CommitShared {
   KdaStageOf<Map> stage;
   float alpha[kRecordsAtOnce][Map::kChannels];
   float k[kRecordsAtOnce][Map::kChannels];
-  float u[kRecordsAtOnce][kTileBlockRows];
+  float u[kRecordsAtOnce][kPanelBlockRows];
   DevicePath path;
 };
 
@@ -53,7 +53,7 @@ __device__ void load_records(const Commit& p, const KdaTask& task, const DeviceR
     load_kda_lanes<Map>(p.record.k, p.record.k.offset(t, h), p.kda.K, k);
     const float inverse = load_at(p.record.k_inverse_norm, t, h);
 #pragma unroll
-    for (int e = 0; e < kTileBlockRows / 32; ++e) {
+    for (int e = 0; e < kPanelBlockRows / 32; ++e) {
       const int at = lane_id() + 32 * e;
       const bool mine = task.begin + at < task.end;
       shared.u[warp][at] = mine ? load_at(p.record.u, t, task.j, task.begin + at) : 0.0f;
@@ -66,23 +66,23 @@ __device__ void load_records(const Commit& p, const KdaTask& task, const DeviceR
   __syncthreads();
 }
 
-template <typename Tile>
-__device__ void keep_tile(const Commit& p, int64_t n, int64_t slot, const KdaTask& task,
-                          const KdaTileRows<Tile>& rows) {
-  const KdaTileAt at{slot, task.j, first_row_of<Tile>(task), task.end, false};
-  if (!store_kda_tile<Tile>(p.kda.state, p.kda.K, at, rows)) {
+template <typename Panel>
+__device__ void keep_panel(const Commit& p, int64_t n, int64_t slot, const KdaTask& task,
+                          const KdaPanelRows<Panel>& rows) {
+  const KdaPanelAt at{slot, task.j, first_row_of<Panel>(task), task.end, false};
+  if (!store_kda_panel<Panel>(p.kda.state, p.kda.K, at, rows)) {
     raise_overflow(p.kda.status, n, slot, p.kda.layer);
   }
 }
 
 /// The snapshots wanted after `done` tokens. True when there are more behind.
-template <typename Tile>
+template <typename Panel>
 __device__ int64_t keep_snapshots(const Commit& p, const KdaTask& task, const DeviceRow& row,
-                                  int64_t reach, int64_t done, const KdaTileRows<Tile>& rows) {
+                                  int64_t reach, int64_t done, const KdaPanelRows<Panel>& rows) {
   const KdaDevice& kda = p.kda;
   for (int64_t m = 0; m < kda.snapshots.count; ++m) {
     if (snapshot_after(kda.snapshots, kda.rows, task.n, row, reach, m) != done) continue;
-    keep_tile<Tile>(p, task.n, kda.snapshots.slot.at(m), task, rows);
+    keep_panel<Panel>(p, task.n, kda.snapshots.slot.at(m), task, rows);
   }
   return next_snapshot(kda.snapshots, kda.rows, task.n, row, reach, done);
 }
@@ -90,41 +90,42 @@ __device__ int64_t keep_snapshots(const Commit& p, const KdaTask& task, const De
 /// The task's rows of S through the accepted path; by the whole block.
 template <typename Map>
 __device__ void commit_rows(const Commit& p, const KdaTask& task, const DeviceRow& row,
-                            KdaTileRows<KdaTileOf<Map>>& rows, CommitShared<Map>& shared) {
-  using Tile = KdaTileOf<Map>;
-  const int first = first_row_of<Tile>(task);
+                            KdaPanelRows<KdaPanelOf<Map>>& rows, CommitShared<Map>& shared) {
+  using Panel = KdaPanelOf<Map>;
+  const int first = first_row_of<Panel>(task);
   const int length = shared.path.length;
   int64_t next = next_snapshot(p.kda.snapshots, p.kda.rows, task.n, row, length, 0);
   for (int done = 0; done < length; ++done) {
     const int at = done % kRecordsAtOnce;
     if (at == 0 && done > 0) load_records<Map>(p, task, row, done, shared);
     if (first >= task.end) continue;
-    update_kda_tile<Tile>(shared.alpha[at], shared.k[at], shared.u[at] + (first - task.begin),
+    update_kda_panel<Panel>(shared.alpha[at], shared.k[at], shared.u[at] + (first - task.begin),
                           rows);
-    if (done + 1 == next) next = keep_snapshots<Tile>(p, task, row, length, next, rows);
+    if (done + 1 == next) next = keep_snapshots<Panel>(p, task, row, length, next, rows);
   }
-  if (first < task.end) keep_tile<Tile>(p, task.n, row.slot, task, rows);
+  if (first < task.end) keep_panel<Panel>(p, task.n, row.slot, task, rows);
 }
 
 /// The task's share of the row's windows.
 __device__ void commit_windows(const Commit& p, const KdaTasks& tasks, const KdaTask& task,
                                const DeviceRow& row, const DevicePath& path) {
-  const int64_t shares = static_cast<int64_t>(tasks.HV) * tasks.pieces;
-  const int64_t share = task.j * tasks.pieces + task.begin / tasks.piece_rows;
+  const int64_t pieces = tasks.pieces.divisor;
+  const int64_t shares = tasks.heads.divisor * pieces;
+  const int64_t share = task.j * pieces + task.begin / tasks.piece_rows;
   const int64_t begin = p.window.channels * share / shares;
   const int64_t end = p.window.channels * (share + 1) / shares;
-  for (int64_t c = begin + threadIdx.x; c < end; c += kTileThreads) {
+  for (int64_t c = begin + threadIdx.x; c < end; c += kPanelThreads) {
     move_window(p.window, task.n, row, c, path.length,
                 [&](int64_t i) { return row.token_begin + path.node[i]; });
   }
 }
 
 template <typename Map>
-__device__ void commit_task(const Commit& p, const KdaTasks& tasks, int64_t now,
+__device__ void commit_task(const Commit& p, const KdaTasks& tasks, int32_t now,
                             CommitShared<Map>& shared) {
-  using Tile = KdaTileOf<Map>;
+  using Panel = KdaPanelOf<Map>;
   const KdaTask task = tasks.at(now);
-  const int64_t after = now + gridDim.x;
+  const int32_t after = tasks.after(now);
   const int64_t state = after < tasks.count ? state_of(p, tasks.at(after).n) : kNoState;
   DeviceStatus* status = task.status(p.kda.status);
   const DeviceRow row = read_verify_row(p.kda.rows, task.n, status);
@@ -134,25 +135,25 @@ __device__ void commit_task(const Commit& p, const KdaTasks& tasks, int64_t now,
   }
   if (shared.path.length == 0) {
     wait_async_copies();
-    fetch_task<Tile>(p.kda, tasks.at(after), state, shared.stage);
+    fetch_task<Panel>(p.kda, tasks.at(after), state, shared.stage);
     return;
   }
   load_records<Map>(p, task, row, 0, shared);
   commit_windows(p, tasks, task, row, shared.path);
-  KdaTileRows<Tile> rows;
-  take_kda_tile<Tile>(shared.stage, p.kda.state.dtype, rows);
-  fetch_task<Tile>(p.kda, tasks.at(after), state, shared.stage);
+  KdaPanelRows<Panel> rows;
+  take_kda_panel<Panel>(shared.stage, p.kda.state.dtype, rows);
+  fetch_task<Panel>(p.kda, tasks.at(after), state, shared.stage);
   commit_rows<Map>(p, task, row, rows, shared);
 }
 
 template <typename Map>
-__global__ void __launch_bounds__(kTileThreads, kTileBlocks)
+__global__ void __launch_bounds__(kPanelThreads, kPanelBlocks)
     kda_commit_kernel(const __grid_constant__ Commit p, const __grid_constant__ KdaTasks tasks) {
   extern __shared__ __align__(16) char memory[];
   auto& shared = *reinterpret_cast<CommitShared<Map>*>(memory);
-  const KdaTask task = tasks.at(blockIdx.x);
-  fetch_task<KdaTileOf<Map>>(p.kda, task, state_of(p, task.n), shared.stage);
-  for (int64_t now = blockIdx.x; now < tasks.count; now += gridDim.x) {
+  const KdaTask task = tasks.at(static_cast<int32_t>(blockIdx.x));
+  fetch_task<KdaPanelOf<Map>>(p.kda, task, state_of(p, task.n), shared.stage);
+  for (auto now = static_cast<int32_t>(blockIdx.x); now < tasks.count; now = tasks.after(now)) {
     commit_task<Map>(p, tasks, now, shared);
   }
 }

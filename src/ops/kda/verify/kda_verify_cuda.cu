@@ -64,7 +64,7 @@ __device__ __noinline__ void walk_block(const Verify& p, KdaTask task,
   const DeviceRow row = read_verify_row(p.kda.rows, task.n, nullptr);
   const int64_t warp = threadIdx.x / 32;
   for (int64_t first = task.begin + warp * Map::kWarpRows; first < task.end;
-       first += kTileWarps * Map::kWarpRows) {
+       first += kPanelWarps * Map::kWarpRows) {
     walk_nodes<Map>(p, row, task, first, tree);
   }
 }
@@ -72,7 +72,7 @@ __device__ __noinline__ void walk_block(const Verify& p, KdaTask task,
 /// Zero output of the tokens behind the row's nodes.
 __device__ void clear_placeholders(const Verify& p, const DeviceRow& row, const KdaTask& task) {
   for (int64_t i = row.valid; i < row.tokens; ++i) {
-    for (int64_t at = task.begin + threadIdx.x; at < task.end; at += 32 * kTileWarps) {
+    for (int64_t at = task.begin + threadIdx.x; at < task.end; at += 32 * kPanelWarps) {
       store_at(p.kda.out, 0.0f, row.token_begin + i, task.j, at);
     }
   }
@@ -93,46 +93,46 @@ __device__ int64_t state_of(const DeviceRow& row) {
 
 /// Task number `now`, whose state is on its way; starts the way of the next one's as soon as it can.
 template <typename Map>
-__device__ void verify_task(const Verify& p, const KdaTasks& tasks, int64_t now,
+__device__ void verify_task(const Verify& p, const KdaTasks& tasks, int32_t now,
                             VerifyShared<Map>& shared) {
-  using Tile = KdaTileOf<Map>;
+  using Panel = KdaPanelOf<Map>;
   const KdaTask task = tasks.at(now);
   const DeviceRow row = read_verify_row(p.kda.rows, task.n, task.status(p.kda.status));
-  const int64_t after = now + gridDim.x;
+  const int32_t after = tasks.after(now);
   int64_t state = kNoState;
   if (after < tasks.count) {
     state = state_of<Map>(read_verify_row(p.kda.rows, tasks.at(after).n, nullptr));
   }
   clear_placeholders(p, row, task);
-  if (row.valid > 0) {
-    fill_draft_tree(p.parent, row, task.n, task.status(p.kda.status), shared.tree);
-  }
   if (row.valid == 0 || row.valid > DualNodes<Map>::kMost) {
-    if (row.valid > 0) walk_block<Map>(p, task, shared.tree);
-    fetch_task<Tile>(p.kda, tasks.at(after), state, shared.stage);
+    if (row.valid > 0) {
+      fill_draft_tree(p.parent, row, task.n, task.status(p.kda.status), shared.tree);
+      walk_block<Map>(p, task, shared.tree);
+    }
+    fetch_task<Panel>(p.kda, tasks.at(after), state, shared.stage);
     return;
   }
   prepare_nodes<Map>(p, row, task, shared.tree, shared.nodes);
   __syncthreads();
   relate_nodes<Map>(row, shared.tree, shared.nodes);
-  KdaTileRows<Tile> rows;
-  take_kda_tile<Tile>(shared.stage, p.kda.state.dtype, rows);
-  fetch_task<Tile>(p.kda, tasks.at(after), state, shared.stage);
-  const int first = first_row_of<Tile>(task);
-  if (first < task.end) answer_nodes<Map, Tile>(p, row, task, first, rows, shared.nodes);
+  KdaPanelRows<Panel> rows;
+  take_kda_panel<Panel>(shared.stage, p.kda.state.dtype, rows);
+  fetch_task<Panel>(p.kda, tasks.at(after), state, shared.stage);
+  const int first = first_row_of<Panel>(task);
+  if (first < task.end) answer_nodes<Map, Panel>(p, row, task, first, rows, shared.nodes);
 }
 
 /// Row N is the tail behind all rows.
 template <typename Map>
-__global__ void __launch_bounds__(kTileThreads, kTileBlocks)
+__global__ void __launch_bounds__(kPanelThreads, kPanelBlocks)
     kda_verify_kernel(const __grid_constant__ Verify p, const __grid_constant__ KdaTasks tasks) {
   extern __shared__ __align__(16) char memory[];
   auto& shared = *reinterpret_cast<VerifyShared<Map>*>(memory);
-  const KdaTask task = tasks.at(blockIdx.x);
-  fetch_task<KdaTileOf<Map>>(p.kda, task,
+  const KdaTask task = tasks.at(static_cast<int32_t>(blockIdx.x));
+  fetch_task<KdaPanelOf<Map>>(p.kda, task,
                              state_of<Map>(read_verify_row(p.kda.rows, task.n, nullptr)),
                              shared.stage);
-  for (int64_t now = blockIdx.x; now < tasks.count; now += gridDim.x) {
+  for (auto now = static_cast<int32_t>(blockIdx.x); now < tasks.count; now = tasks.after(now)) {
     verify_task<Map>(p, tasks, now, shared);
   }
 }
@@ -142,8 +142,9 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
 Status kda_verify_cuda(const KdaVerifyParams& params, const ExecContext& context) {
   const CudaDeviceGuard guard(context.device.index);
   LINESTATE_RETURN_IF_ERROR(guard.status());
-  const Verify p{kda_device(params.kda, context), kda_record_device(params.record),
-                 index_view(params.parent)};
+  Verify p{kda_device(params.kda, context), kda_record_device(params.record),
+           index_view(params.parent), {}};
+  p.heads = FastDivider(p.kda.HV / p.kda.H);
   const Status status = with_kda_map(p.kda.K, [&]<typename Map>() {
     return launch_kda_tasks<Map>("kda_verify", kda_verify_kernel<Map>, p, p.kda,
                                  p.kda.rows.count + 1, false,

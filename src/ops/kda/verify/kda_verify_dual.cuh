@@ -11,7 +11,7 @@
 
 #include "ops/draft_tree/draft_tree_device.cuh"
 #include "ops/kda/kda_record_device.cuh"
-#include "ops/kda/kda_tile_tasks.cuh"
+#include "ops/kda/kda_panel_token.cuh"
 
 namespace linestate {
 
@@ -19,6 +19,12 @@ struct KdaVerifyDevice {
   KdaDevice kda;
   KdaRecordDevice record;
   IndexView parent;
+  FastDivider heads;  // value heads of a key head
+
+  __device__ int key_head(int j) const {
+    uint32_t rest;
+    return static_cast<int>(heads.divide(static_cast<uint32_t>(j), rest));
+  }
 };
 
 /// Nodes of one row for one value head, in shared memory.
@@ -26,15 +32,15 @@ template <typename Map>
 struct DualNodes {
   static constexpr int kChannels = Map::kChannels;
   static constexpr int kMost = kChannels > 128 ? 8 : 16;
-  static constexpr int kOfWarp = kMost / kTileWarps;  // nodes a warp prepares
+  static constexpr int kOfWarp = kMost / kPanelWarps;  // nodes a warp prepares
 
   union {
     float alpha[kMost][kChannels];
-    float sums[kMost][kTileThreads];  // products with S0 of each thread, once alpha is used up
+    float sums[kMost][kPanelThreads];  // products with S0 of each thread, once alpha is used up
   };
   float k[kMost][kChannels];     // k^, then times Gamma
   float q[kMost][kChannels];     // scale q^, then times Gamma
-  float v[kMost][kTileBlockRows];   // of the block's rows; u once it is known
+  float v[kMost][kPanelBlockRows];   // of the block's rows; u once it is known
   float pair[2][kMost][kMost];   // [][i][j]: kappa_ij . k^_i and kappa_ij . q_i
   float beta[kMost];
   uint32_t path[kMost];          // nodes from the root to i, itself included; 0 = inert
@@ -56,36 +62,93 @@ __device__ inline uint32_t path_bits(const DeviceDraftTree& tree, int i) {
   return bits;
 }
 
-/// Gate, norms, beta and values of the nodes, a warp each; keeps alpha, k and its norm.
+/// Raw k as it came.
 template <typename Map>
-__device__ void prepare_nodes(const KdaVerifyDevice& p, const DeviceRow& row,
-                              const KdaTask& task, const DeviceDraftTree& tree,
-                              DualNodes<Map>& nodes) {
-  constexpr int kValues = kTileBlockRows / 32;
-  const KdaGateHead head = kda_gate_head(p.kda, task.j);
-  for (int i = static_cast<int>(threadIdx.x / 32); i < row.valid; i += kTileWarps) {
-    const uint32_t bits = path_bits(tree, i);
-    if (lane_id() == 0) nodes.path[i] = bits;
-    if (bits == 0) continue;
-    const int64_t t = row.token_begin + i;
-    float v[kValues];
+__device__ void keep_key(const KdaVerifyDevice& p, int64_t t, int64_t h,
+                         const uint4 (&bits)[Map::kQuads]) {
+  const DeviceView<3>& to = p.record.k;
 #pragma unroll
-    for (int e = 0; e < kValues; ++e) {
-      const int at = task.begin + lane_id() + 32 * e;
-      v[e] = at < task.end ? load_at(p.kda.v, t, task.j, at) : 0.0f;
+  for (int i = 0; i < Map::kQuads; ++i) {
+    const int c = Map::channel(i);
+    if (c >= p.kda.K) continue;
+    const int64_t at = to.offset(t, h, c);
+    if (to.dtype == DType::kF32) {
+      auto* data = static_cast<uint32_t*>(to.data) + at;
+      if (to.packed) {
+        *reinterpret_cast<uint4*>(data) = bits[i];
+      } else {
+        data[0] = bits[i].x;
+        data[1] = bits[i].y;
+        data[2] = bits[i].z;
+        data[3] = bits[i].w;
+      }
+    } else {
+      auto* data = static_cast<uint16_t*>(to.data) + at;
+      if (to.packed) {
+        *reinterpret_cast<uint2*>(data) = make_uint2(bits[i].x, bits[i].y);
+      } else {
+        data[0] = static_cast<uint16_t>(bits[i].x);
+        data[1] = static_cast<uint16_t>(bits[i].x >> 16);
+        data[2] = static_cast<uint16_t>(bits[i].y);
+        data[3] = static_cast<uint16_t>(bits[i].y >> 16);
+      }
     }
-    KdaLaneToken<Map> token;
-    load_kda_token<Map>(p.kda, head, t, task.j, token);
-    put_lanes<Map>(token.alpha, nodes.alpha[i]);
-    put_lanes<Map>(token.k, nodes.k[i]);
-    put_lanes<Map>(token.q, nodes.q[i]);
+  }
+}
+
+/// Alpha, raw k and its norm, once a head; k by the first value head of its key head.
+template <typename Map>
+__device__ void keep_node(const KdaVerifyDevice& p, const KdaTask& task, int64_t t,
+                          const KdaTokenBits<Map>& bits, const KdaLaneToken<Map>& token) {
+  if (Map::group() != 0) return;
 #pragma unroll
-    for (int e = 0; e < kValues; ++e) nodes.v[i][lane_id() + 32 * e] = v[e];
-    if (lane_id() == 0) {
-      nodes.beta[i] = token.beta;
-      nodes.pair[1][i][i] = token.kq;
-    }
-    if (task.leads()) store_kda_key<Map>(p.kda, p.record, t, task.j, token);
+  for (int i = 0; i < Map::kQuads; ++i) {
+    const int c = Map::channel(i);
+    if (c >= p.kda.K) continue;
+    store_quad(p.record.alpha, p.record.alpha.offset(t, task.j, c), token.alpha + 4 * i);
+  }
+  const int h = p.key_head(task.j);
+  if (h * static_cast<int>(p.heads.divisor) != task.j) return;
+  keep_key<Map>(p, t, h, bits.k);
+  if (lane_id() == 0) store_at(p.record.k_inverse_norm, token.k_inverse_norm, t, h);
+}
+
+/// Node i, packed token t, from what has been read of it; keeps its record.
+template <typename Map>
+__device__ void finish_node(const KdaVerifyDevice& p, const KdaTask& task, int64_t t, int i,
+                            const KdaTokenBits<Map>& bits, DualNodes<Map>& nodes) {
+  KdaLaneToken<Map> token;
+  finish_token_bits<Map>(p.kda, bits, token);
+  put_lanes<Map>(token.k, nodes.k[i]);
+  put_lanes<Map>(token.q, nodes.q[i]);
+  put_lanes<Map>(token.alpha, nodes.alpha[i]);
+#pragma unroll
+  for (int e = 0; e < KdaTokenBits<Map>::kValues; ++e) {
+    nodes.v[i][lane_id() + 32 * e] = widen_element(bits.v[e], p.kda.v.dtype);
+  }
+  if (lane_id() == 0) {
+    nodes.beta[i] = token.beta;
+    nodes.pair[1][i][i] = token.kq;
+  }
+  if (task.leads()) keep_node<Map>(p, task, t, bits, token);
+}
+
+/// All nodes of the row, a warp each. The tree is filled meanwhile.
+template <typename Map>
+__device__ void prepare_nodes(const KdaVerifyDevice& p, const DeviceRow& row, const KdaTask& task,
+                              DeviceDraftTree& tree, DualNodes<Map>& nodes) {
+  int i = static_cast<int>(threadIdx.x / 32);
+  KdaTokenBits<Map> bits;
+  __syncthreads();  // the nodes of the task before have been used
+  int64_t t = row.token_begin + i;
+  const int h = p.key_head(task.j);
+  if (i < row.valid) read_token_bits<Map>(p.kda, task, t, h, nodes.k[i], bits);
+  fill_draft_tree(p.parent, row, task.n, task.status(p.kda.status), tree);
+  for (; i < row.valid; i += kPanelWarps, t += kPanelWarps) {
+    const uint32_t path = path_bits(tree, i);
+    if (lane_id() == 0) nodes.path[i] = path;
+    if (i >= kPanelWarps) read_token_bits<Map>(p.kda, task, t, h, nodes.k[i], bits);
+    if (path != 0) finish_node<Map>(p, task, t, i, bits, nodes);
   }
 }
 
@@ -148,7 +211,7 @@ __device__ void relate_nodes(const DeviceRow& row, const DeviceDraftTree& tree,
   float gamma[Nodes::kOfWarp][Map::kElems];
 #pragma unroll
   for (int a = 0; a < Nodes::kOfWarp; ++a) {
-    const int i = warp + a * kTileWarps;
+    const int i = warp + a * kPanelWarps;
 #pragma unroll
     for (int c = 0; c < Map::kElems; ++c) gamma[a][c] = 1.0f;
     if (i >= row.valid || nodes.path[i] == 0) continue;
@@ -160,7 +223,7 @@ __device__ void relate_nodes(const DeviceRow& row, const DeviceDraftTree& tree,
   __syncthreads();  // k and q have been read as they were
 #pragma unroll
   for (int a = 0; a < Nodes::kOfWarp; ++a) {
-    const int i = warp + a * kTileWarps;
+    const int i = warp + a * kPanelWarps;
     if (i >= row.valid || nodes.path[i] == 0) continue;
     float k[Map::kElems];
     float q[Map::kElems];
@@ -178,60 +241,79 @@ __device__ void relate_nodes(const DeviceRow& row, const DeviceDraftTree& tree,
   __syncthreads();
 }
 
+/// Where a lane puts its row's o (upper half) or u of the row's nodes, one after the other.
+struct NodeResult {
+  char* data;
+  int64_t pitch;  // bytes from node to node
+  DType dtype;
+
+  __device__ void put(float x) const { store_f32(data, dtype, 0, x); }
+};
+
+template <typename Panel>
+__device__ NodeResult node_result(const KdaVerifyDevice& p, int64_t t, int64_t j, int at) {
+  const DeviceView<3>& view = Panel::upper() ? p.kda.out : p.record.u;
+  const int bytes = view.dtype == DType::kF32 ? 4 : 2;
+  return {static_cast<char*>(view.data) + view.offset(t, j, at) * bytes, view.stride[0] * bytes,
+          view.dtype};
+}
+
 /// Eight nodes from `begin` on: u and o of the row that the lane speaks for, which is `lane_row`
 /// counted from the block's first.
-template <typename Map, typename Tile>
-__device__ void solve_nodes(const KdaVerifyDevice& p, const DeviceRow& row, const KdaTask& task,
-                            int begin, int lane_row, DualNodes<Map>& nodes) {
-  const float(*pair)[DualNodes<Map>::kMost] = nodes.pair[Tile::upper() ? 1 : 0];
-  const int at = task.begin + lane_row;
-  const bool stores = Tile::speaks() && at < task.end;
-  float u[8];
+template <typename Map, typename Panel>
+__device__ void solve_nodes(const DeviceRow& row, int begin, int lane_row, bool stores,
+                            NodeResult& result, DualNodes<Map>& nodes) {
+  const float(*pair)[DualNodes<Map>::kMost] = nodes.pair[Panel::upper() ? 1 : 0];
+  const int count = static_cast<int>(row.valid);
+  float u[8] = {};
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     const int i = begin + e;
-    u[e] = 0.0f;
-    if (i >= row.valid) continue;
+    if (i >= count) continue;
     const uint32_t path = nodes.path[i];
-    const int64_t t = row.token_begin + i;
-    float x = nodes.sums[i][threadIdx.x];
-    for (int j = 0; j < begin; ++j) {
-      if ((path >> j & 1u) != 0) x = fmaf(pair[i][j], nodes.v[j][lane_row], x);
-    }
-#pragma unroll
-    for (int f = 0; f < e; ++f) {
-      if ((path >> (begin + f) & 1u) != 0) x = fmaf(pair[i][begin + f], u[f], x);
-    }
+    const float v = nodes.v[i][lane_row];
+    float x = 0.0f;
     if (path != 0) {
-      u[e] = Tile::from_lower(nodes.beta[i] * (nodes.v[i][lane_row] - x));
-      x = fmaf(nodes.pair[1][i][i], u[e], x);
-      __syncwarp();  // v has been read
-      if (stores && !Tile::upper()) {
-        nodes.v[i][lane_row] = u[e];
-        store_at(p.record.u, u[e], t, task.j, at);
+      x = nodes.sums[i][threadIdx.x];
+      for (int j = 0; j < begin; ++j) {
+        if ((path >> j & 1u) != 0) x = fmaf(pair[i][j], nodes.v[j][lane_row], x);
       }
-    } else {
-      x = 0.0f;
+#pragma unroll
+      for (int f = 0; f < e; ++f) {
+        if ((path >> (begin + f) & 1u) != 0) x = fmaf(pair[i][begin + f], u[f], x);
+      }
+      u[e] = Panel::from_lower(nodes.beta[i] * (v - x));
+      x = Panel::upper() ? fmaf(nodes.pair[1][i][i], u[e], x) : u[e];
     }
-    if (stores && Tile::upper()) store_at(p.kda.out, x, t, task.j, at);
+    if (stores && (path != 0 || Panel::upper())) result.put(x);
+    result.data += result.pitch;
   }
-  __syncwarp();  // u, for the next eight
+  if (begin + 8 >= count) return;
+  __syncwarp();  // v has been read
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    if (Panel::speaks() && !Panel::upper()) nodes.v[begin + e][lane_row] = u[e];
+  }
+  __syncwarp();  // for the next eight
 }
 
 /// The warp's rows of S through all nodes.
-template <typename Map, typename Tile>
+template <typename Map, typename Panel>
 __device__ void answer_nodes(const KdaVerifyDevice& p, const DeviceRow& row,
                              const KdaTask& task, int first,
-                             const KdaTileRows<Tile>& rows, DualNodes<Map>& nodes) {
-  const int lane_row = first - task.begin + Tile::row();
+                             const KdaPanelRows<Panel>& rows, DualNodes<Map>& nodes) {
+  const int lane_row = first - task.begin + Panel::row();
+  const int at = task.begin + lane_row;
+  const bool stores = Panel::speaks() && at < task.end;
 #pragma unroll 1
   for (int i = 0; i < row.valid; ++i) {
     if (nodes.path[i] == 0) continue;
-    nodes.sums[i][threadIdx.x] = kda_tile_products<Tile>(rows, nodes.k[i], nodes.q[i]);
+    nodes.sums[i][threadIdx.x] = kda_panel_products<Panel>(rows, nodes.k[i], nodes.q[i]);
   }
+  NodeResult result = node_result<Panel>(p, row.token_begin, task.j, at);
 #pragma unroll 1
   for (int begin = 0; begin < row.valid; begin += 8) {
-    solve_nodes<Map, Tile>(p, row, task, begin, lane_row, nodes);
+    solve_nodes<Map, Panel>(row, begin, lane_row, stores, result, nodes);
   }
 }
 
