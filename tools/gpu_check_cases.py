@@ -19,20 +19,26 @@ SMALL_CASES = {
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
-# (tool, pattern, reason): what a tool does not follow.
+# (tools, pattern, reason): what a tool does not follow.
 NOT_FOLLOWED = [
-    (
-        "racecheck",
-        "*Sm90*",
-        "it does not take the arrival of a bulk copy or of a matrix instruction at an mbarrier for "
-        "the order between its writes and the reads behind the wait",
-    ),
     (
         "memcheck,racecheck,synccheck,initcheck",
         "*ASlotBeyond31Bits:*MoreRowsTimesHeads*:*ConvolutionOf60000Tokens",
         "sizes are what they are about, and every access watched takes minutes",
     ),
 ]
+
+# What a server does in one replay: captured graphs, cached prefixes, drafts, rings, both models.
+REPLAYS = {
+    "tree": [
+        "--model=tiny",
+        "--graphs=on",
+        "--prefix-cache=on",
+        "--speculation=tree",
+    ],
+    "ring": ["--model=tiny", "--graphs=on", "--replay-ring=8", "--speculation=chain"],
+    "bf16": ["--model=tiny", "--state-dtype=bf16", "--prefix-cache=on", "--profile=mixed"],
+}
 
 # Operator: what chooses one small case of it.
 FIRST_CALLS = {
