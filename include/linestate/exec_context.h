@@ -63,9 +63,8 @@ struct ExecContext {
   DeviceStatus* status = nullptr;  // optional, memory the device can write
   bool check_finite = false;       // raise kNonFinite; costs one read of the output
   bool strict = false;             // a fallback is kUnsupported instead of counted and logged
-  // CUDA with a status block: the host has checked the rows' slots, so no kernel looks for
-  // duplicates (one small launch a call). Backends set it: prepare() has checked.
-  bool slots_checked = false;
+  // With a status block a CUDA operator looks for rows that share a slot, in a launch of its own:
+  bool slots_checked = false;  // true: the host has looked, as ForwardMetadata::prepare does
 };
 
 }  // namespace linestate
