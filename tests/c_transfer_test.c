@@ -219,8 +219,50 @@ static void test_models_and_status(void) {
   CHECK(slot == 0 && layer == 0);
 }
 
+static void test_device_memory(void) {
+  float host[6] = {1, 2, 3, 4, 5, 6}, back[6] = {0};
+  const int64_t shape[2] = {2, 3}, other[2] = {3, 2};
+  ls_memory* memory = NULL;
+  ls_stream* stream = NULL;
+  ls_tensor here = ls_dense(host, LS_F32, 2, shape), there, again, wrong;
+  void *data = NULL, *handle = &here;
+  OK(ls_memory_create(LS_CPU, 0, sizeof host, &memory));
+  OK(ls_memory_data(memory, &data));
+  CHECK(data != NULL && (uintptr_t)data % 256 == 0);
+  there = ls_dense(data, LS_F32, 2, shape);
+  again = ls_dense(back, LS_F32, 2, shape);
+  OK(ls_stream_create(LS_CPU, 0, &stream));
+  OK(ls_stream_handle(stream, &handle));
+  CHECK(handle == NULL); /* the CPU has none */
+  OK(ls_copy_tensor(&there, &here, handle));
+  OK(ls_copy_tensor(&again, &there, handle));
+  OK(ls_synchronize(LS_CPU, 0, handle));
+  CHECK(memcmp(host, back, sizeof host) == 0);
+  wrong = ls_dense(back, LS_F32, 2, other);
+  FAILS(LS_INVALID_ARGUMENT, "src: expected size 2", ls_copy_tensor(&there, &wrong, NULL));
+  wrong = ls_dense(back, LS_F32, 1, shape);
+  FAILS(LS_INVALID_ARGUMENT, "src: expected rank 2", ls_copy_tensor(&there, &wrong, NULL));
+  wrong = ls_dense(back, LS_I32, 2, shape);
+  FAILS(LS_INVALID_ARGUMENT, "src: expected dtype f32", ls_copy_tensor(&there, &wrong, NULL));
+  again.stride[1] = 2;
+  FAILS(LS_INVALID_ARGUMENT, "dst: expected a dense", ls_copy_tensor(&again, &here, NULL));
+  memset(&again, 0, sizeof again);
+  FAILS(LS_INVALID_ARGUMENT, "dst: expected a tensor", ls_copy_tensor(&again, &here, NULL));
+  ls_memory_destroy(memory);
+  ls_stream_destroy(stream);
+  ls_memory_destroy(NULL);
+  ls_stream_destroy(NULL);
+  FAILS(LS_INVALID_ARGUMENT, "bytes", ls_memory_create(LS_CPU, 0, -1, &memory));
+  CHECK(memory == NULL);
+  FAILS(LS_INVALID_ARGUMENT, "device_type", ls_memory_create(9, 0, 1, &memory));
+  FAILS(LS_UNSUPPORTED, "", ls_memory_create(LS_EXTERNAL, 0, 1, &memory));
+  FAILS(LS_UNSUPPORTED, "", ls_stream_create(LS_EXTERNAL, 0, &stream));
+  FAILS(LS_UNSUPPORTED, "", ls_synchronize(LS_EXTERNAL, 0, NULL));
+}
+
 int main(void) {
   fill_all();
+  test_device_memory();
   test_transfer();
   test_packs_and_restores();
   test_rings_rows_and_segments();

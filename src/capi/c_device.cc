@@ -73,6 +73,29 @@ ls_status copy_between(const ls_place* dst, const ls_place* src, int64_t bytes, 
   });
 }
 
+Status check_dense(const char* name, const TensorView& view) {
+  if (view.rank == 0) return invalid_argument(name, ": expected a tensor, got none");
+  if (view.contiguous()) return {};
+  return invalid_argument(name, ": expected a dense tensor, got one with strides");
+}
+
+Status check_same(const TensorView& dst, const TensorView& src) {
+  if (dst.dtype != src.dtype) {
+    return invalid_argument("src: expected dtype ", dtype_name(dst.dtype), " of dst, got ",
+                            dtype_name(src.dtype));
+  }
+  if (dst.rank != src.rank) {
+    return invalid_argument("src: expected rank ", dst.rank, " of dst, got ", src.rank);
+  }
+  for (size_t dim = 0; dim < static_cast<size_t>(dst.rank); ++dim) {
+    if (dst.shape[dim] != src.shape[dim]) {
+      return invalid_argument("src: expected size ", dst.shape[dim], " of dst in dimension ", dim,
+                              ", got ", src.shape[dim]);
+    }
+  }
+  return {};
+}
+
 ls_status status_copy(const DeviceStatus& seen, ls_device_status* out) {
   static_assert(sizeof(DeviceStatus) == sizeof(ls_device_status));
   std::memcpy(out, static_cast<const void*>(&seen), sizeof(*out));
@@ -112,6 +135,21 @@ ls_status ls_copy_bytes_async(const ls_place* dst, const ls_place* src, int64_t 
                               void* stream) {
   return copy_between(dst, src, bytes, [&](Place to, ConstPlace from) {
     return copy_bytes_async(to, from, bytes, stream);
+  });
+}
+
+ls_status ls_copy_tensor(const ls_tensor* dst, const ls_tensor* src, void* stream) {
+  return fenced([&]() -> Status {
+    LINESTATE_RETURN_IF_ERROR(require({{"dst", dst}, {"src", src}}));
+    TensorView to;
+    TensorView from;
+    LINESTATE_RETURN_IF_ERROR(to_view("dst", *dst, &to));
+    LINESTATE_RETURN_IF_ERROR(to_view("src", *src, &from));
+    LINESTATE_RETURN_IF_ERROR(check_dense("dst", to));
+    LINESTATE_RETURN_IF_ERROR(check_dense("src", from));
+    LINESTATE_RETURN_IF_ERROR(check_same(to, from));
+    return copy_bytes({to.data, to.device}, {from.data, from.device},
+                      to.num_elements() * dtype_bytes(to.dtype), stream);
   });
 }
 

@@ -52,7 +52,6 @@ inline constexpr int kGroup = 16;                      // floats of a Group
 inline constexpr int kGroupVecs = kGroup / kVecLanes;  // its registers
 
 HWY_INLINE Vec vec_of(float x) { return hn::Set(Tag(), x); }
-HWY_INLINE VecMask mask_none() { return hn::Lt(hn::Zero(Tag()), hn::Zero(Tag())); }
 
 // ---- widening and rounding ------------------------------------------------------------------
 
@@ -106,14 +105,33 @@ HWY_INLINE void vec_store(hwy::float16_t* p, Vec x) {
 #endif
 }
 
-/// Lanes that are finite and become infinite as T.
-HWY_INLINE VecMask vec_overflows(const hwy::float16_t*, Vec x) {
-  const Vec magnitude = hn::Abs(x);
-  return hn::And(hn::Ge(magnitude, vec_of(65520.0f)), hn::IsFinite(x));
-}
-/// Only values within half a step of the largest f32 could: not looked for.
-HWY_INLINE VecMask vec_overflows(const hwy::bfloat16_t*, Vec) { return mask_none(); }
-HWY_INLINE VecMask vec_overflows(const float*, Vec) { return mask_none(); }
+/// Remembers whether a finite value was seen that becomes infinite as T. With bf16 only values
+/// within half a step of the largest f32 would: not looked for.
+template <typename T>
+struct OverflowWatch {
+  HWY_INLINE void see(Vec) {}
+  HWY_INLINE bool saw_none() const { return true; }
+};
+
+template <>
+struct OverflowWatch<hwy::float16_t> {
+  using Bits = hn::RebindToUnsigned<Tag>;
+  static constexpr uint32_t kFirst = 0x477ff000u;  // the bits of 65520
+  static constexpr uint32_t kInfinity = 0x7f800000u;
+  // Of magnitudes, their distance above kFirst. Smaller ones wrap to the far end.
+  hn::Vec<Bits> least;
+
+  HWY_INLINE OverflowWatch()
+      : least(hn::Set(Bits(), 0xffffffffu)) {}  // implicit: not for HWY_TARGET
+  HWY_INLINE void see(Vec x) {
+    const auto magnitude = hn::BitCast(Bits(), hn::Abs(x));
+    least = hn::Min(least, hn::Sub(magnitude, hn::Set(Bits(), kFirst)));
+  }
+  HWY_INLINE bool saw_none() const {
+    const auto far = hn::Set(Bits(), kInfinity - kFirst);  // no unsigned comparison on AVX2
+    return hn::AllTrue(Bits(), hn::Eq(hn::Min(least, far), far));
+  }
+};
 
 // ---- groups of sixteen ----------------------------------------------------------------------
 

@@ -38,15 +38,15 @@ HWY_INLINE void simd_load_run(const void* data, DType dtype, int64_t offset, int
 
 template <typename T>
 HWY_INLINE bool simd_round(T* out, DType dtype, int64_t n, const float* values) {
-  VecMask lost = mask_none();
+  OverflowWatch<T> watch;
   int64_t i = 0;
   for (; i + kVecLanes <= n; i += kVecLanes) {
     const Vec x = vec_load(values + i);
-    lost = hn::Or(lost, vec_overflows(out, x));
+    watch.see(x);
     vec_store(out + i, x);
   }
   const bool rest = i == n || store_run(out, dtype, i, 1, n - i, values + i);
-  return rest && hn::AllFalse(Tag(), lost);
+  return rest && watch.saw_none();
 }
 
 /// store_run of base/element.h, in vectors where the stride allows.

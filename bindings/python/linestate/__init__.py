@@ -13,8 +13,9 @@ from .backends import (
     LightningWeights,
     VerifyRecords,
 )
-from .batch import BatchCounts, ForwardMetadata, Row, Segment, SnapshotRequest
-from .context import Context, DeviceStatus, explain
+from .batch import BatchCounts, ForwardMetadata, Row, Segment, SlotRestore, SnapshotRequest
+from .context import CallOptions, Context, DeviceStatus, explain
+from .device import DeviceLike, Memory, Stream, StreamLike, synchronize
 from .errors import LinestateError
 from .info import (
     Device,
@@ -31,8 +32,10 @@ from .info import (
     version,
 )
 from .kda_ops import (
+    KdaCall,
     KdaOptions,
     KdaRecord,
+    KdaSnapshotCall,
     kda_commit,
     kda_decode,
     kda_prefill,
@@ -40,7 +43,9 @@ from .kda_ops import (
     split_packed_qkv,
 )
 from .layer_ops import (
+    ConvCall,
     ConvOptions,
+    ConvSnapshotCall,
     causal_conv1d_prefill,
     causal_conv1d_update,
     causal_conv1d_verify,
@@ -49,8 +54,10 @@ from .layer_ops import (
     rms_sum_sq,
 )
 from .lightning_ops import (
+    LightningCall,
     LightningOptions,
     LightningRecord,
+    LightningSnapshotCall,
     lightning_commit,
     lightning_decode,
     lightning_prefill,
@@ -60,6 +67,7 @@ from .lightning_ops import (
 from .model import LayerSpec, Model
 from .pool import Pool, PoolSpec
 from .prefix_cache import Lease, PrefixCache, PrefixCacheStats
+from .registry import KernelCall, RegisteredKernel, register_kernel
 from .rows import CHUNK_TOKENS, PAD_SLOT, Rows, Snapshots
 from .slot_ops import (
     FoldLayer,
@@ -73,51 +81,76 @@ from .slot_ops import (
     tree_from_links,
 )
 from .tensors import Tensor, TensorLike, bf16, empty, tensor, to_bf16
+from .transfer import (
+    PackedLayer,
+    SlotPackInfo,
+    TransferDescriptor,
+    check_transferable,
+    read_slot_pack,
+)
 
 __version__ = version()
 __all__ = [
     "BatchCounts",
     "CHUNK_TOKENS",
+    "CallOptions",
     "Context",
+    "ConvCall",
     "ConvOptions",
+    "ConvSnapshotCall",
     "Device",
+    "DeviceLike",
     "DeviceStatus",
     "FoldLayer",
     "ForwardMetadata",
     "KdaBackend",
+    "KdaCall",
     "KdaOptions",
     "KdaRecord",
+    "KdaSnapshotCall",
     "KdaWeights",
     "Kernel",
+    "KernelCall",
     "KernelOptions",
     "KernelUse",
     "LayerSpec",
     "Lease",
     "LightningBackend",
+    "LightningCall",
     "LightningOptions",
     "LightningRecord",
+    "LightningSnapshotCall",
     "LightningWeights",
     "LinestateError",
+    "Memory",
     "Model",
     "PAD_SLOT",
+    "PackedLayer",
     "Pool",
     "PoolSpec",
     "PrefixCache",
     "PrefixCacheStats",
+    "RegisteredKernel",
     "ReplayRing",
     "Row",
     "Rows",
     "Segment",
+    "SlotPackInfo",
+    "SlotRestore",
     "SnapshotRequest",
     "Snapshots",
+    "Stream",
+    "StreamLike",
     "Tensor",
     "TensorLike",
+    "TransferDescriptor",
     "VerifyRecords",
     "bf16",
     "build_description",
     "causal_conv1d_prefill",
     "causal_conv1d_update",
     "causal_conv1d_verify",
+    "check_transferable",
     "devices",
     "empty",
     "errors",
@@ -139,6 +172,8 @@ __all__ = [
     "lightning_verify",
     "numerics_version",
     "presets",
+    "read_slot_pack",
+    "register_kernel",
     "replay_fold",
     "replay_step_begin",
     "reset_kernel_uses",
@@ -147,6 +182,7 @@ __all__ = [
     "split_packed_qkv",
     "state_clear",
     "state_copy",
+    "synchronize",
     "tensor",
     "to_bf16",
     "tree_from_links",

@@ -6,7 +6,6 @@ from ctypes import byref, c_int64
 from dataclasses import dataclass
 from typing import Any
 
-from ._abi import _constants as c
 from ._abi._library import Handle, call, create, encoded, text_of
 from ._abi._params import fill
 from ._abi._structs import (
@@ -23,12 +22,13 @@ from ._abi._structs import (
 )
 from .batch import ForwardMetadata
 from .context import Context, collected, context_or_default
+from .device import DeviceLike, device_codes
 from .dtypes import code_of
 from .kda_ops import KdaRecord
 from .lightning_ops import LightningRecord
 from .model import Model
 from .pool import Pool
-from .tensors import Tensor, TensorLike, empty, given, indices, output, tensor
+from .tensors import Tensor, TensorLike, given, indices, output, result, tensor
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,17 @@ class VerifyRecords(Handle):
 
     _destroy = "records_destroy"
 
-    def __init__(self, model: Model, max_tokens: int, *, dtype: Any = "bf16") -> None:
+    def __init__(
+        self,
+        model: Model,
+        max_tokens: int,
+        *,
+        dtype: Any = "bf16",
+        device: DeviceLike = "cpu",
+    ) -> None:
+        where = device_codes(device)
         code = code_of(dtype)
-        super().__init__(create("records_create", model.pointer, code, max_tokens, c.LS_CPU, 0))
+        super().__init__(create("records_create", model.pointer, code, max_tokens, *where))
 
     @staticmethod
     def bytes_per_token(model: Model, dtype: Any = "bf16") -> int:
@@ -197,11 +205,8 @@ class KdaBackend(_Backend):
         one of qkv's dtype. Errors: InvalidArgumentError naming the tensor, UnsupportedError.
         """
         packed, gates = tensor(qkv, "qkv"), tensor(gate, "gate")
-        if out is None:
-            heads, dim = gates.shape[1], pool.recurrent(layer).shape[2]
-            result = empty((packed.shape[0], heads, dim), packed.dtype)
-        else:
-            result = output(out, "out")
+        shape = (packed.shape[0], gates.shape[1], pool.recurrent(layer).shape[2])
+        written = result(out, shape, packed)
         io = fill(
             ls_kda_io,
             record=None if record is None else record.struct(),
@@ -210,10 +215,10 @@ class KdaBackend(_Backend):
             gate=gates,
             beta=tensor(beta, "beta"),
             z=given(z, "z"),
-            out=result,
+            out=written,
         )
         self._forward(layer, weights.struct(), metadata, pool, io, context, kernel)
-        return result
+        return written
 
     def commit(
         self,
@@ -274,7 +279,7 @@ class LightningBackend(_Backend):
         q's dtype. Errors: InvalidArgumentError naming the tensor, UnsupportedError.
         """
         query = tensor(q, "q")
-        result = empty(query.shape, query.dtype) if out is None else output(out, "out")
+        written = result(out, query.shape, query)
         io = fill(
             ls_lightning_io,
             record=None if record is None else record.struct(),
@@ -282,10 +287,10 @@ class LightningBackend(_Backend):
             k=tensor(k, "k"),
             v=tensor(v, "v"),
             gate=given(gate, "gate"),
-            out=result,
+            out=written,
         )
         self._forward(layer, weights.struct(), metadata, pool, io, context, kernel)
-        return result
+        return written
 
     def commit(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_int32
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from ._abi._structs import (
     ls_forward_capacity,
     ls_row,
     ls_segment,
+    ls_slot_restore,
     ls_snapshot_request,
     ls_tensor,
 )
 from .context import Context, context_or_default
+from .device import DeviceLike, device_codes
 from .errors import NotFoundError
 from .pool import Pool
 from .rows import PAD_SLOT
@@ -107,6 +110,32 @@ class Segment:
     taken: Tensor | None
 
 
+@dataclass(frozen=True)
+class SlotRestore:
+    """A slot pack (`Pool.pack`) that comes back into a slot before the batch. The flags: as
+    `Pool.unpack`.
+    """
+
+    pack: bytes
+    slot: int
+    allow_state_dtype_change: bool = False
+    allow_other_numerics: bool = False
+
+    def struct(self) -> ls_slot_restore:
+        """As the C interface takes it."""
+        data = bytes(self.pack)
+        struct = fill(
+            ls_slot_restore,
+            pack=ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p),
+            pack_size=len(data),
+            slot=self.slot,
+            allow_state_dtype_change=int(self.allow_state_dtype_change),
+            allow_other_numerics=int(self.allow_other_numerics),
+        )
+        struct.data = data  # no field: it lives as long as the struct
+        return struct
+
+
 def _int32_array(values: Sequence[int] | None) -> tuple[Any, int]:
     if values is None or len(values) == 0:
         return None, 0
@@ -124,14 +153,21 @@ class ForwardMetadata(Handle):
 
     _destroy = "metadata_destroy"
 
-    def __init__(self, max_rows: int, *, verify_tokens: int = 0, max_snapshots: int = 0) -> None:
+    def __init__(
+        self,
+        max_rows: int,
+        *,
+        verify_tokens: int = 0,
+        max_snapshots: int = 0,
+        device: DeviceLike = "cpu",
+    ) -> None:
         capacity = fill(
             ls_forward_capacity,
             rows=max_rows,
             verify_tokens=verify_tokens,
             snapshots=max_snapshots,
         )
-        super().__init__(create("metadata_create", byref(capacity), c.LS_CPU, 0))
+        super().__init__(create("metadata_create", byref(capacity), *device_codes(device)))
 
     def prepare(
         self,
@@ -144,10 +180,11 @@ class ForwardMetadata(Handle):
         parent: Sequence[int] | None = None,
         snapshots: Sequence[SnapshotRequest] | None = None,
         slot_table: TensorLike | None = None,
+        restores: Sequence[SlotRestore] | None = None,
         context: Context | None = None,
     ) -> None:
         """Checks the batch and runs its slot work: `clear` slots, then `copy` (source, target)
-        pairs, all layers, before anything else. Rows of one kind are contiguous.
+        pairs, then `restores`, all layers, before anything else. Rows of one kind are contiguous.
 
         token_capacity: tokens of the layers' tensors, 0 = the rows' tokens. parent: of the verify
         rows' tokens, None = chains. slot_table: virtual to pool slots; every id above is virtual
@@ -157,6 +194,7 @@ class ForwardMetadata(Handle):
             fill(ls_snapshot_request, position=one.position, row=one.row, slot=one.slot)
             for one in snapshots or ()
         ]
+        packs = [one.struct() for one in restores or ()]
         clears, num_clears = _int32_array(clear)
         sources, num_copies = _int32_array([one[0] for one in copy or ()])
         targets, _ = _int32_array([one[1] for one in copy or ()])
@@ -176,6 +214,8 @@ class ForwardMetadata(Handle):
             snapshots=array_of(ls_snapshot_request, requests),
             num_snapshots=len(requests),
             slot_table=None if slot_table is None else indices(slot_table, "slot_table"),
+            restores=array_of(ls_slot_restore, packs),
+            num_restores=len(packs),
         )
         where = context_or_default(context)
         call("metadata_prepare", self.pointer, byref(batch), pool.pointer, byref(where.struct))

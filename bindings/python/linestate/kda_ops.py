@@ -13,7 +13,7 @@ and beta by `beta_form`: "logits" (sigmoid) or "probability".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from ._abi import _constants as c
 from ._abi._library import call
@@ -25,9 +25,10 @@ from ._abi._structs import (
     ls_kda_verify_params,
     ls_tensor,
 )
-from .context import Context, run
+from .context import CallOptions, checked, run
+from .device import DeviceLike
 from .rows import Rows, Snapshots, snapshot_struct
-from .tensors import Tensor, TensorLike, empty, given, indices, output, tensor
+from .tensors import Tensor, TensorLike, empty, given, indices, output, result, tensor
 
 GATES = {
     "softplus": c.LS_GATE_SOFTPLUS,
@@ -37,14 +38,14 @@ GATES = {
 BETAS = {"logits": c.LS_BETA_LOGITS, "probability": c.LS_BETA_PROBABILITY}
 
 
-class KdaOptions(TypedDict, total=False):
-    """Keyword options that every KDA operator takes.
+class KdaOptions(CallOptions, total=False):
+    """Keyword options that every KDA operator takes, besides those of `CallOptions`.
 
     A_log [HV] f32 and dt_bias [HV, K] f32: of the gate; not read for "activated".
     gate_form, beta_form, lower_bound: see the module.
     scale: None = K ** -0.5. qk_normalized: q and k already have unit length.
     out [T, HV, V]: where to write; None = a new tensor of q's dtype. Must overlap no input.
-    layer: only for error reports. context: None = the thread's own. kernel: None = the best.
+    layer: only for error reports.
     """
 
     A_log: TensorLike | None
@@ -56,91 +57,77 @@ class KdaOptions(TypedDict, total=False):
     qk_normalized: bool
     out: TensorLike | None
     layer: int
-    context: Context | None
-    kernel: str | None
 
 
-def kda_params(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    gate: TensorLike,
-    beta: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    snapshots: Snapshots | None,
-    options: KdaOptions,
-) -> tuple[ls_kda_params, Tensor]:
-    """The operator's arguments and its output."""
-    query, values = tensor(q, "q"), tensor(v, "v")
-    out = options.get("out")
-    result = empty(values.shape, query.dtype) if out is None else output(out, "out")
-    params = fill(
-        ls_kda_params,
-        rows=rows.struct(),
-        snapshots=snapshot_struct(snapshots),
-        q=query,
-        k=tensor(k, "k"),
-        v=values,
-        gate=tensor(gate, "gate"),
-        beta=tensor(beta, "beta"),
-        A_log=given(options.get("A_log"), "A_log"),
-        dt_bias=given(options.get("dt_bias"), "dt_bias"),
-        state=output(state, "state"),
-        out=result,
-        gate_form=choice("gate_form", options.get("gate_form", "softplus"), GATES),
-        beta_form=choice("beta_form", options.get("beta_form", "logits"), BETAS),
-        lower_bound=options.get("lower_bound", 0.0),
-        scale=options.get("scale"),
-        qk_normalized=int(options.get("qk_normalized", False)),
-        layer=options.get("layer", 0),
-    )
-    return params, result
-
-
-def kda_prefill(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    gate: TensorLike,
-    beta: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    *,
-    snapshots: Snapshots | None = None,
-    **options: Unpack[KdaOptions],
-) -> Tensor:
-    """Rows of any length, fresh or resumed; the final state is written in place.
+class KdaCall(KdaOptions):
+    """What every KDA operator takes, by name.
 
     q, k [T, H, K], v [T, HV, V]: f32, bf16 or f16, one dtype. gate [T, HV, K], beta [T, HV]: that
-    dtype or f32. state [P, HV, V, K]: f32, bf16 or f16. HV is a multiple of H; K and V are
-    multiples of 16 up to 256. Options: `KdaOptions`. Returns out [T, HV, V]; tokens beyond
-    num_valid are zero. Errors: InvalidArgumentError names the tensor; UnsupportedError lists every
-    refusal.
+    dtype or f32. state [P, HV, V, K]: f32, bf16 or f16. rows: which tokens are whose. HV is a
+    multiple of H; K and V are multiples of 16 up to 256.
     """
-    params, out = kda_params(q, k, v, gate, beta, state, rows, snapshots, options)
-    run("kda_prefill", params, options.get("context"), options.get("kernel"))
+
+    q: TensorLike
+    k: TensorLike
+    v: TensorLike
+    gate: TensorLike
+    beta: TensorLike
+    state: TensorLike
+    rows: Rows
+
+
+class KdaSnapshotCall(KdaCall, total=False):
+    """`KdaCall`, and states to keep on the way."""
+
+    snapshots: Snapshots | None
+
+
+def kda_params(shape: type, call_of: Any) -> tuple[ls_kda_params, Tensor]:
+    """The operator's arguments and its output; `shape` is the TypedDict of the call."""
+    x: KdaSnapshotCall = checked(shape, call_of)
+    query, values = tensor(x["q"], "q"), tensor(x["v"], "v")
+    out = result(x.get("out"), values.shape, query)
+    params = fill(
+        ls_kda_params,
+        rows=x["rows"].struct(),
+        snapshots=snapshot_struct(x.get("snapshots")),
+        q=query,
+        k=tensor(x["k"], "k"),
+        v=values,
+        gate=tensor(x["gate"], "gate"),
+        beta=tensor(x["beta"], "beta"),
+        A_log=given(x.get("A_log"), "A_log"),
+        dt_bias=given(x.get("dt_bias"), "dt_bias"),
+        state=output(x["state"], "state"),
+        out=out,
+        gate_form=choice("gate_form", x.get("gate_form", "softplus"), GATES),
+        beta_form=choice("beta_form", x.get("beta_form", "logits"), BETAS),
+        lower_bound=x.get("lower_bound", 0.0),
+        scale=x.get("scale"),
+        qk_normalized=int(x.get("qk_normalized", False)),
+        layer=x.get("layer", 0),
+    )
+    return params, out
+
+
+def kda_prefill(**call: Unpack[KdaSnapshotCall]) -> Tensor:
+    """Rows of any length, fresh or resumed; the final state is written in place.
+
+    Arguments: `KdaCall`, `KdaOptions`. Returns out [T, HV, V]; tokens beyond num_valid are zero.
+    Errors: InvalidArgumentError names the tensor; UnsupportedError lists every refusal.
+    """
+    params, out = kda_params(KdaSnapshotCall, call)
+    run("kda_prefill", params, call)
     return out
 
 
-def kda_decode(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    gate: TensorLike,
-    beta: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    *,
-    snapshots: Snapshots | None = None,
-    **options: Unpack[KdaOptions],
-) -> Tensor:
+def kda_decode(**call: Unpack[KdaSnapshotCall]) -> Tensor:
     """One token a row: token n is row n, so T = N. `rows.start` None = every row resumes.
 
-    Shapes, options, errors: as `kda_prefill`.
+    Arguments, errors: as `kda_prefill`.
     """
-    params, out = kda_params(q, k, v, gate, beta, state, rows, snapshots, options)
-    run("kda_decode", params, options.get("context"), options.get("kernel"))
+    params, out = kda_params(KdaSnapshotCall, call)
+    run("kda_decode", params, call)
     return out
 
 
@@ -159,14 +146,22 @@ class KdaRecord:
 
     @classmethod
     def empty(
-        cls, tokens: int, *, heads: int, value_heads: int, k_dim: int, v_dim: int, dtype: Any
+        cls,
+        tokens: int,
+        *,
+        heads: int,
+        value_heads: int,
+        k_dim: int,
+        v_dim: int,
+        dtype: Any,
+        device: DeviceLike = "cpu",
     ) -> KdaRecord:
         """Room for so many draft tokens; `dtype` is that of k."""
         return cls(
-            empty((tokens, value_heads, v_dim), "f32"),
-            empty((tokens, heads, k_dim), dtype),
-            empty((tokens, heads), "f32"),
-            empty((tokens, value_heads, k_dim), "f32"),
+            empty((tokens, value_heads, v_dim), "f32", device),
+            empty((tokens, heads, k_dim), dtype, device),
+            empty((tokens, heads), "f32", device),
+            empty((tokens, value_heads, k_dim), "f32", device),
         )
 
     def struct(self) -> ls_kda_record:
@@ -181,31 +176,21 @@ class KdaRecord:
 
 
 def kda_verify(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    gate: TensorLike,
-    beta: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    record: KdaRecord,
-    *,
-    parent: TensorLike | None = None,
-    **options: Unpack[KdaOptions],
+    record: KdaRecord, *, parent: TensorLike | None = None, **call: Unpack[KdaCall]
 ) -> Tensor:
     """Outputs for draft tokens, each from its own path; the state is only read.
 
     parent [T] int32 or int64: the parent's node id within the row, -1 for the root, parent[i] < i;
-    None = chains. record is filled for `kda_commit`. Shapes, options, errors: as `kda_prefill`.
+    None = chains. record is filled for `kda_commit`. Other arguments, errors: as `kda_prefill`.
     """
-    params, out = kda_params(q, k, v, gate, beta, state, rows, None, options)
+    params, out = kda_params(KdaCall, call)
     verify = fill(
         ls_kda_verify_params,
         kda=params,
         record=record.struct(),
         parent=None if parent is None else indices(parent, "parent"),
     )
-    run("kda_verify", verify, options.get("context"), options.get("kernel"))
+    run("kda_verify", verify, call)
     return out
 
 
@@ -221,8 +206,7 @@ def kda_commit(
     snapshots: Snapshots | None = None,
     taken: TensorLike | None = None,
     layer: int = 0,
-    context: Context | None = None,
-    kernel: str | None = None,
+    **options: Unpack[CallOptions],
 ) -> None:
     """State, and window where given, become what decoding root..accepted_node gives.
 
@@ -244,7 +228,7 @@ def kda_commit(
         taken=None if taken is None else output(taken, "taken"),
         layer=layer,
     )
-    run("kda_commit", params, context, kernel)
+    run("kda_commit", params, options)
 
 
 def split_packed_qkv(

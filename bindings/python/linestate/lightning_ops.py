@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ctypes import POINTER, c_float
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,10 @@ from ._abi._structs import (
     ls_lightning_record,
     ls_lightning_verify_params,
 )
-from .context import Context, run
+from .context import CallOptions, checked, run
+from .device import DeviceLike
 from .rows import Rows, Snapshots, snapshot_struct
-from .tensors import Tensor, TensorLike, empty, indices, output, tensor
+from .tensors import Tensor, TensorLike, empty, indices, output, result, tensor
 
 SLOPE_RULES = {
     "layer_over_last": c.LS_SLOPE_LAYER_OVER_LAST,
@@ -32,91 +33,79 @@ SLOPE_RULES = {
 }
 
 
-class LightningOptions(TypedDict, total=False):
-    """Keyword options that every Lightning operator takes.
+class LightningOptions(CallOptions, total=False):
+    """Keyword options that every Lightning operator takes, besides those of `CallOptions`.
 
     scale: None = 1; models of the variant seg_la want D ** -0.5.
     out [T, H, D]: where to write; None = a new tensor of q's dtype. Must overlap no input.
-    layer: only for error reports. context: None = the thread's own. kernel: None = the best.
+    layer: only for error reports.
     """
 
     scale: float | None
     out: TensorLike | None
     layer: int
-    context: Context | None
-    kernel: str | None
 
 
-def lightning_params(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    slopes: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    snapshots: Snapshots | None,
-    options: LightningOptions,
-) -> tuple[ls_lightning_params, Tensor]:
-    """The operator's arguments and its output."""
-    query = tensor(q, "q")
-    out = options.get("out")
-    result = empty(query.shape, query.dtype) if out is None else output(out, "out")
-    params = fill(
-        ls_lightning_params,
-        rows=rows.struct(),
-        snapshots=snapshot_struct(snapshots),
-        q=query,
-        k=tensor(k, "k"),
-        v=tensor(v, "v"),
-        slopes=tensor(slopes, "slopes"),
-        state=output(state, "state"),
-        out=result,
-        scale=options.get("scale"),
-        layer=options.get("layer", 0),
-    )
-    return params, result
-
-
-def lightning_prefill(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    slopes: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    *,
-    snapshots: Snapshots | None = None,
-    **options: Unpack[LightningOptions],
-) -> Tensor:
-    """Rows of any length, fresh or resumed; the final state is written in place.
+class LightningCall(LightningOptions):
+    """What every Lightning operator takes, by name.
 
     q, k, v [T, H, D]: f32, bf16 or f16, one dtype; D a multiple of 16 up to 256. slopes [H] f32,
-    >= 0. state [P, H, K, V]: f32, bf16 or f16. Options: `LightningOptions`. Returns out [T, H, D];
-    tokens beyond num_valid are zero.
-    Errors: InvalidArgumentError names the tensor; UnsupportedError lists every refusal.
+    >= 0. state [P, H, K, V]: f32, bf16 or f16. rows: which tokens are whose.
     """
-    params, out = lightning_params(q, k, v, slopes, state, rows, snapshots, options)
-    run("lightning_prefill", params, options.get("context"), options.get("kernel"))
+
+    q: TensorLike
+    k: TensorLike
+    v: TensorLike
+    slopes: TensorLike
+    state: TensorLike
+    rows: Rows
+
+
+class LightningSnapshotCall(LightningCall, total=False):
+    """`LightningCall`, and states to keep on the way."""
+
+    snapshots: Snapshots | None
+
+
+def lightning_params(shape: type, call_of: Any) -> tuple[ls_lightning_params, Tensor]:
+    """The operator's arguments and its output; `shape` is the TypedDict of the call."""
+    x: LightningSnapshotCall = checked(shape, call_of)
+    query = tensor(x["q"], "q")
+    out = result(x.get("out"), query.shape, query)
+    params = fill(
+        ls_lightning_params,
+        rows=x["rows"].struct(),
+        snapshots=snapshot_struct(x.get("snapshots")),
+        q=query,
+        k=tensor(x["k"], "k"),
+        v=tensor(x["v"], "v"),
+        slopes=tensor(x["slopes"], "slopes"),
+        state=output(x["state"], "state"),
+        out=out,
+        scale=x.get("scale"),
+        layer=x.get("layer", 0),
+    )
+    return params, out
+
+
+def lightning_prefill(**call: Unpack[LightningSnapshotCall]) -> Tensor:
+    """Rows of any length, fresh or resumed; the final state is written in place.
+
+    Arguments: `LightningCall`, `LightningOptions`. Returns out [T, H, D]; tokens beyond num_valid
+    are zero. Errors: InvalidArgumentError names the tensor; UnsupportedError lists every refusal.
+    """
+    params, out = lightning_params(LightningSnapshotCall, call)
+    run("lightning_prefill", params, call)
     return out
 
 
-def lightning_decode(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    slopes: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    *,
-    snapshots: Snapshots | None = None,
-    **options: Unpack[LightningOptions],
-) -> Tensor:
+def lightning_decode(**call: Unpack[LightningSnapshotCall]) -> Tensor:
     """One token a row: token n is row n, so T = N. `rows.start` None = every row resumes.
 
-    Shapes, options, errors: as `lightning_prefill`.
+    Arguments, errors: as `lightning_prefill`.
     """
-    params, out = lightning_params(q, k, v, slopes, state, rows, snapshots, options)
-    run("lightning_decode", params, options.get("context"), options.get("kernel"))
+    params, out = lightning_params(LightningSnapshotCall, call)
+    run("lightning_decode", params, call)
     return out
 
 
@@ -128,9 +117,12 @@ class LightningRecord:
     v: TensorLike
 
     @classmethod
-    def empty(cls, tokens: int, *, heads: int, dim: int, dtype: Any) -> LightningRecord:
+    def empty(
+        cls, tokens: int, *, heads: int, dim: int, dtype: Any, device: DeviceLike = "cpu"
+    ) -> LightningRecord:
         """Room for so many draft tokens; `dtype` is that of k."""
-        return cls(empty((tokens, heads, dim), dtype), empty((tokens, heads, dim), dtype))
+        shape = (tokens, heads, dim)
+        return cls(empty(shape, dtype, device), empty(shape, dtype, device))
 
     def struct(self) -> ls_lightning_record:
         """As the C interface takes it."""
@@ -139,29 +131,20 @@ class LightningRecord:
 
 
 def lightning_verify(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    slopes: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    record: LightningRecord,
-    *,
-    parent: TensorLike | None = None,
-    **options: Unpack[LightningOptions],
+    record: LightningRecord, *, parent: TensorLike | None = None, **call: Unpack[LightningCall]
 ) -> Tensor:
     """Outputs for draft tokens, each from its own path; the state is only read.
 
-    parent and record: as `kda_verify`. Shapes, options, errors: as `lightning_prefill`.
+    parent and record: as `kda_verify`. Other arguments, errors: as `lightning_prefill`.
     """
-    params, out = lightning_params(q, k, v, slopes, state, rows, None, options)
+    params, out = lightning_params(LightningCall, call)
     verify = fill(
         ls_lightning_verify_params,
         lightning=params,
         record=record.struct(),
         parent=None if parent is None else indices(parent, "parent"),
     )
-    run("lightning_verify", verify, options.get("context"), options.get("kernel"))
+    run("lightning_verify", verify, call)
     return out
 
 
@@ -176,8 +159,7 @@ def lightning_commit(
     snapshots: Snapshots | None = None,
     taken: TensorLike | None = None,
     layer: int = 0,
-    context: Context | None = None,
-    kernel: str | None = None,
+    **options: Unpack[CallOptions],
 ) -> None:
     """The state becomes what decoding root..accepted_node gives. Arguments: as `kda_commit`."""
     params = fill(
@@ -192,7 +174,7 @@ def lightning_commit(
         taken=None if taken is None else output(taken, "taken"),
         layer=layer,
     )
-    run("lightning_commit", params, context, kernel)
+    run("lightning_commit", params, options)
 
 
 def lightning_slopes(

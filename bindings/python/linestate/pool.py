@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, byref, c_float, c_int32, c_int64
+from ctypes import POINTER, byref, c_float, c_int32, c_int64, c_size_t, sizeof
 from typing import Any
 
 import numpy as np
 
-from ._abi import _constants as c
 from ._abi._library import Handle, call, create
 from ._abi._params import array_of, choice, fill
 from ._abi._structs import (
     ls_adopted_layer,
     ls_event_done,
     ls_pool_spec,
+    ls_replay_ring,
     ls_tensor,
+    ls_transfer_descriptor,
     ls_unpack_options,
 )
 from .context import Context, context_or_default
+from .device import DeviceLike, device_codes
 from .dtypes import code_of
 from .model import Model
+from .slot_ops import ReplayRing
 from .tensors import Tensor, TensorLike, indices, output
-
-SCHEMES = {"exact": c.LS_PACK_EXACT, "f16": c.LS_PACK_F16, "int8": c.LS_PACK_INT8}
+from .transfer import SCHEMES, TransferDescriptor
 
 
 class PoolSpec:
@@ -103,9 +105,12 @@ class Pool(Handle):
         self._events: dict[int, Any] = {}
 
     @classmethod
-    def create(cls, spec: PoolSpec, slots: int) -> Pool:
-        """Memory of the library's own. Errors: InvalidArgumentError, ResourceExhaustedError."""
-        return cls(create("pool_create", byref(spec.struct), slots, c.LS_CPU, 0), spec)
+    def create(cls, spec: PoolSpec, slots: int, *, device: DeviceLike = "cpu") -> Pool:
+        """Memory of the library's own, on a device.
+
+        Errors: InvalidArgumentError, UnsupportedError (no such device), ResourceExhaustedError.
+        """
+        return cls(create("pool_create", byref(spec.struct), slots, *device_codes(device)), spec)
 
     @classmethod
     def adopt(cls, spec: PoolSpec, layers: Sequence[tuple[TensorLike, TensorLike | None]]) -> Pool:
@@ -165,6 +170,36 @@ class Pool(Handle):
     def conv_window(self, layer: int) -> Tensor | None:
         """Window of a layer [P, channels, W - 1]; None for a layer without one."""
         return self._view("conv_window", layer)
+
+    def replay_ring(self, layer: int) -> ReplayRing:
+        """Pending records of a layer, shared memory. Errors: FailedPreconditionError for a pool of
+        ring length 1, or without its memory.
+        """
+        ring = fill(ls_replay_ring)
+        call("pool_replay_ring", self.pointer, layer, byref(ring))
+        parts = (ring.keys, ring.values, ring.gamma)
+        keys, values, gamma = (Tensor(one, (self, ring)) if one.rank else None for one in parts)
+        assert keys is not None and values is not None
+        return ReplayRing(keys, values, gamma)
+
+    def replay_cursor(self) -> Tensor:
+        """Pending records of every slot, [P] int32, shared by the layers. Errors: as above."""
+        cursor = ls_tensor()
+        call("pool_replay_cursor", self.pointer, byref(cursor))
+        return Tensor(cursor, self)
+
+    def transfer_descriptors(self) -> list[TransferDescriptor]:
+        """Where the pool's bytes lie, one a part and layer, for engines that move them.
+
+        Errors: FailedPreconditionError (no memory, or records pending in a replay ring).
+        """
+        count = c_size_t()
+        call("transfer_descriptors", self.pointer, None, 0, byref(count))
+        array = (ls_transfer_descriptor * count.value)()
+        if count.value:
+            array[0].struct_size = sizeof(ls_transfer_descriptor)
+            call("transfer_descriptors", self.pointer, array, count, byref(count))
+        return [TransferDescriptor.of(one) for one in array]
 
     def planes(self) -> list[Tensor]:
         """Every state and window of every layer, as `state_clear` and `state_copy` take them."""

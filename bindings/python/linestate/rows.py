@@ -9,6 +9,7 @@ import numpy as np
 
 from ._abi._params import fill
 from ._abi._structs import ls_rows, ls_snapshot_plan
+from .device import DeviceLike, StreamLike
 from .tensors import Tensor, TensorLike, indices
 
 #: Any slot outside [0, P) is padding: nothing is read or written, its output is zero.
@@ -56,6 +57,13 @@ class Rows:
         fresh = np.zeros(len(tokens), np.int64) if start is None else start
         return cls(slot, offsets, fresh, num_valid)
 
+    def to(self, device: DeviceLike, *, stream: StreamLike = None) -> Rows:
+        """Copies on a device."""
+        parts = (self.slot, self.query_start_loc, self.start, self.num_valid)
+        moved = [None if one is None else one.to(device, stream=stream) for one in parts]
+        assert moved[0] is not None
+        return Rows(moved[0], *moved[1:])
+
     def struct(self) -> ls_rows:
         """As the C interface takes them."""
         return fill(
@@ -79,6 +87,11 @@ class Snapshots:
         self.row = indices(row, "snapshots.row")
         self.position = indices(position, "snapshots.position", np.int64)
         self.slot = indices(slot, "snapshots.slot")
+
+    def to(self, device: DeviceLike, *, stream: StreamLike = None) -> Snapshots:
+        """A copy on a device."""
+        parts = (self.row, self.position, self.slot)
+        return Snapshots(*(one.to(device, stream=stream) for one in parts))
 
     def struct(self) -> ls_snapshot_plan:
         """As the C interface takes them."""

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ._abi._params import array_of, fill
 from ._abi._structs import (
     ls_kda_replay_params,
@@ -22,11 +19,11 @@ from ._abi._structs import (
     ls_tensor,
     ls_tree_from_links_params,
 )
-from .context import Context, run
-from .kda_ops import KdaOptions, kda_params
-from .lightning_ops import LightningOptions, lightning_params
+from .context import CallOptions, run
+from .kda_ops import KdaCall, kda_params
+from .lightning_ops import LightningCall, lightning_params
 from .rows import Rows
-from .tensors import Tensor, TensorLike, given, indices, output, tensor
+from .tensors import Tensor, TensorLike, empty, given, indices, output, tensor
 
 
 def _planes(tensors: Sequence[Tensor]) -> Any:
@@ -39,9 +36,7 @@ def _planes(tensors: Sequence[Tensor]) -> Any:
 def state_clear(
     planes: Sequence[TensorLike],
     slots: TensorLike,
-    *,
-    context: Context | None = None,
-    kernel: str | None = None,
+    **options: Unpack[CallOptions],
 ) -> None:
     """Fills `slots` [n] with zero in every plane [P, ...]; ids outside [0, P) are skipped.
 
@@ -54,7 +49,7 @@ def state_clear(
         num_planes=len(views),
         slots=indices(slots, "slots"),
     )
-    run("state_clear", params, context, kernel)
+    run("state_clear", params, options)
 
 
 def state_copy(
@@ -62,9 +57,7 @@ def state_copy(
     dst: Sequence[TensorLike],
     src_slots: TensorLike,
     dst_slots: TensorLike,
-    *,
-    context: Context | None = None,
-    kernel: str | None = None,
+    **options: Unpack[CallOptions],
 ) -> None:
     """dst[dst_slots[i]] = src[src_slots[i]] in every pair of planes [P, ...].
 
@@ -82,30 +75,28 @@ def state_copy(
         src_slots=indices(src_slots, "src_slots"),
         dst_slots=indices(dst_slots, "dst_slots"),
     )
-    run("state_copy", params, context, kernel)
+    run("state_copy", params, options)
 
 
 def tree_from_links(
     first_child: TensorLike,
     next_sibling: TensorLike,
-    *,
-    context: Context | None = None,
-    kernel: str | None = None,
-) -> NDArray[np.int32]:
+    **options: Unpack[CallOptions],
+) -> Tensor:
     """parent [N, D] int32 of draft trees given as links [N, D], -1 = none.
 
     Nodes that nobody reaches from node 0 get -1. Errors: InvalidArgumentError for a link that does
     not point to a later node, or a node named twice.
     """
     child, sibling = indices(first_child, "first_child"), indices(next_sibling, "next_sibling")
-    parent = np.empty(child.shape, np.int32)
+    parent = empty(child.shape, "i32", child.device)
     params = fill(
         ls_tree_from_links_params,
         first_child=child,
         next_sibling=sibling,
-        parent=tensor(parent),
+        parent=parent,
     )
-    run("tree_from_links", params, context, kernel)
+    run("tree_from_links", params, options)
     return parent
 
 
@@ -131,86 +122,63 @@ class ReplayRing:
         )
 
 
+def _ring_members(ring: ReplayRing, pending: TensorLike, flush: TensorLike) -> dict[str, Any]:
+    return {
+        "ring": ring.struct(),
+        "pending": tensor(pending, "pending"),
+        "flush": tensor(flush, "flush"),
+    }
+
+
 def replay_step_begin(
     rows: Rows,
     cursor: TensorLike,
     *,
     ring_length: int,
     force_flush: TensorLike | None = None,
-    context: Context | None = None,
-    kernel: str | None = None,
-) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    **options: Unpack[CallOptions],
+) -> tuple[Tensor, Tensor]:
     """Once a forward pass: (pending [N], flush [N]) for every layer; advances `cursor`.
 
     cursor [P] int32: pending records of every slot, in place. ring_length: R, 1 to 64. force_flush
     [N] uint8: these rows write the state at this token. Errors: InvalidArgumentError.
     """
-    pending = np.empty(rows.slot.shape, np.int32)
-    flush = np.empty(rows.slot.shape, np.uint8)
+    pending = empty(rows.slot.shape, "i32", rows.slot.device)
+    flush = empty(rows.slot.shape, "u8", rows.slot.device)
     params = fill(
         ls_replay_step_params,
         rows=rows.struct(),
         force_flush=given(force_flush, "force_flush"),
         cursor=output(cursor, "cursor"),
-        pending=tensor(pending),
-        flush=tensor(flush),
+        pending=pending,
+        flush=flush,
         ring_length=ring_length,
     )
-    run("replay_step_begin", params, context, kernel)
+    run("replay_step_begin", params, options)
     return pending, flush
 
 
 def kda_decode_replay(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    gate: TensorLike,
-    beta: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    ring: ReplayRing,
-    pending: TensorLike,
-    flush: TensorLike,
-    **options: Unpack[KdaOptions],
+    ring: ReplayRing, pending: TensorLike, flush: TensorLike, **call: Unpack[KdaCall]
 ) -> Tensor:
     """`kda_decode` that writes the state only when a row flushes; R = 1 gives its bits.
 
-    pending, flush: of `replay_step_begin`. Shapes, options, errors: as `kda_decode`.
+    pending, flush: of `replay_step_begin`. Other arguments, errors: as `kda_decode`.
     """
-    kda, out = kda_params(q, k, v, gate, beta, state, rows, None, options)
-    params = fill(
-        ls_kda_replay_params,
-        kda=kda,
-        ring=ring.struct(),
-        pending=tensor(pending, "pending"),
-        flush=tensor(flush, "flush"),
-    )
-    run("kda_decode_replay", params, options.get("context"), options.get("kernel"))
+    kda, out = kda_params(KdaCall, call)
+    params = fill(ls_kda_replay_params, kda=kda, **_ring_members(ring, pending, flush))
+    run("kda_decode_replay", params, call)
     return out
 
 
 def lightning_decode_replay(
-    q: TensorLike,
-    k: TensorLike,
-    v: TensorLike,
-    slopes: TensorLike,
-    state: TensorLike,
-    rows: Rows,
-    ring: ReplayRing,
-    pending: TensorLike,
-    flush: TensorLike,
-    **options: Unpack[LightningOptions],
+    ring: ReplayRing, pending: TensorLike, flush: TensorLike, **call: Unpack[LightningCall]
 ) -> Tensor:
     """`lightning_decode` that writes the state only when a row flushes. As `kda_decode_replay`."""
-    lightning, out = lightning_params(q, k, v, slopes, state, rows, None, options)
-    params = fill(
-        ls_lightning_replay_params,
-        lightning=lightning,
-        ring=ring.struct(),
-        pending=tensor(pending, "pending"),
-        flush=tensor(flush, "flush"),
-    )
-    run("lightning_decode_replay", params, options.get("context"), options.get("kernel"))
+    lightning, out = lightning_params(LightningCall, call)
+    members = _ring_members(ring, pending, flush)
+    params = fill(ls_lightning_replay_params, lightning=lightning, **members)
+    run("lightning_decode_replay", params, call)
     return out
 
 
@@ -227,9 +195,7 @@ def replay_fold(
     layers: Sequence[FoldLayer],
     slots: TensorLike,
     cursor: TensorLike,
-    *,
-    context: Context | None = None,
-    kernel: str | None = None,
+    **options: Unpack[CallOptions],
 ) -> None:
     """The states of `slots` [n] take their pending records; the rings are empty then.
 
@@ -252,4 +218,4 @@ def replay_fold(
         slots=indices(slots, "slots"),
         cursor=output(cursor, "cursor"),
     )
-    run("replay_fold", params, context, kernel)
+    run("replay_fold", params, options)

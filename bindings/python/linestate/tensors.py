@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import dtypes
-from ._abi._dlpack import export, from_capsule, retype_capsule
+from ._abi._dlpack import DlpackView, export, from_capsule
+from ._abi._library import call
 from ._abi._structs import ls_tensor
+from .device import DeviceLike, Memory, StreamLike, device_codes, stream_handle, synchronize
 
 MAX_RANK = 5
 
@@ -29,16 +31,18 @@ class _Memory:
 class Tensor:
     """A strided view: pointer, dtype, sizes and strides. Copies nothing, keeps the owner alive.
 
-    `dtype` is a name ("f32", "bf16", ...), `strides` count elements. `np.asarray(t)` and
-    `torch.from_dlpack(t)` share the memory. bf16, which numpy does not have, comes out as
+    `dtype` is a name ("f32", "bf16", ...), `strides` count elements. `np.asarray(t)` (memory of the
+    CPU) and `torch.from_dlpack(t)` share the memory. bf16, which numpy does not have, comes out as
     ml_dtypes.bfloat16 where that package is installed and as uint16 bits otherwise; `float32()`
-    converts.
+    converts. `stream`: the one that writes it, where it is not the device's default stream; a
+    DLPack export waits for it.
     """
 
     def __init__(self, struct: ls_tensor, owner: object, writable: bool = True) -> None:
         self.struct = struct
         self.owner = owner
         self.writable = writable
+        self.stream: StreamLike = None
 
     @property
     def dtype(self) -> str:
@@ -63,7 +67,9 @@ class Tensor:
 
     def _array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         if self.struct.device_type != 0:
-            raise BufferError(f"tensor: expected memory of the CPU, got {self.device[0]}")
+            raise BufferError(
+                f"tensor: expected memory of the CPU, got {self.device[0]}: use to('cpu')"
+            )
         size = dtypes.ITEM_BYTES[self.struct.dtype]
         raw = np.dtype(np.uint16) if dtype.kind == "V" or dtype.name == "bfloat16" else dtype
         interface = {
@@ -100,22 +106,50 @@ class Tensor:
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def copy_from(self, source: TensorLike, *, stream: StreamLike = None) -> Tensor:
+        """Copies `source`, of the same dtype and shape, into this one, from any device to any.
+
+        Both dense. Ordered on `stream`, of the CUDA side; host memory may be reused on return.
+        Returns this tensor. Errors: InvalidArgumentError, ValueError when read-only.
+        """
+        target = output(self, "tensor").struct
+        call("copy_tensor", target, tensor(source, "source").struct, stream_handle(stream))
+        return self
+
+    def to(self, device: DeviceLike, *, stream: StreamLike = None) -> Tensor:
+        """A copy on `device`; see `copy_from`."""
+        code = self.struct.dtype
+        copy = empty(self.shape, dtypes.NAMES[code], device).copy_from(self, stream=stream)
+        copy.stream = stream
+        return copy
+
     def __dlpack__(self, **options: Any) -> object:
         """A DLPack capsule of the same memory. Options: as the array interface standard has
-        them.
+        them; for memory of a GPU it waits for `stream` of the tensor first.
         """
         if options.get("copy"):
             raise BufferError("tensor: exports no copies")
         device = options.get("dl_device")
         if device is not None and tuple(device) != self.__dlpack_device__():
             raise BufferError("tensor: exports only to its own device")
-        if self.struct.dtype != dtypes.BF16:
-            return export(self.numpy(), options.get("max_version"))
-        capsule = export(self.bits(), options.get("max_version"))
-        return retype_capsule(capsule, *dtypes.DLPACK[dtypes.BF16])
+        if self.struct.device_type == 1 and options.get("stream") != -1:
+            synchronize(self.device, self.stream)
+        view = DlpackView(
+            address=self.struct.data or 0,
+            dtype=dtypes.DLPACK[self.struct.dtype],
+            device=self.__dlpack_device__(),
+            shape=list(self.shape),
+            strides=list(self.strides),
+            read_only=not self.writable,
+            capsule=self.owner,
+        )
+        return export(view, options.get("max_version"))
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (2 if self.struct.device_type == 1 else 1), self.struct.device_index
+        kind = self.struct.device_type
+        if kind not in (0, 1):
+            raise BufferError("tensor: no DLPack device for external memory")
+        return (1, 2)[kind], self.struct.device_index
 
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{list(self.shape)}, strides {self.strides}, {self.device[0]})"
@@ -217,9 +251,31 @@ def to_bf16(values: Any) -> Tensor:
     return bf16(np.where(nan, (word >> 16) | 0x40, rounded).astype(np.uint16))
 
 
-def empty(shape: Sequence[int], dtype: Any) -> Tensor:
-    """A new dense tensor on the CPU, contents undefined."""
+def bytes_at(address: int, size: int, owner: object) -> Tensor:
+    """`size` bytes of the CPU's memory as u8 [size]."""
+    return Tensor(_struct(address, dtypes.code_of("u8"), (size,), (1,), (0, 0)), owner)
+
+
+def empty(shape: Sequence[int], dtype: Any, device: DeviceLike = "cpu") -> Tensor:
+    """A new dense tensor, contents undefined. Errors: UnsupportedError, ResourceExhaustedError."""
     code = dtypes.code_of(dtype)
-    if code == dtypes.BF16:
-        return bf16(np.empty(shape, np.uint16))
-    return _from_numpy(np.empty(shape, dtypes.numpy_dtype(code)), "empty")
+    kind, index = device_codes(device)
+    if kind == 0:
+        if code == dtypes.BF16:
+            return bf16(np.empty(shape, np.uint16))
+        return _from_numpy(np.empty(shape, dtypes.numpy_dtype(code)), "empty")
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * shape[i + 1]
+    elements = strides[0] * shape[0] if len(shape) else 0
+    memory = Memory(elements * dtypes.ITEM_BYTES[code], device)
+    return Tensor(_struct(memory.address, code, shape, strides, (kind, index)), memory)
+
+
+def result(out: TensorLike | None, shape: Sequence[int], like: Tensor, dtype: Any = None) -> Tensor:
+    """`out` to write to, or a new tensor where `like` lies and of its dtype, unless another is
+    named.
+    """
+    if out is not None:
+        return output(out, "out")
+    return empty(shape, like.dtype if dtype is None else dtype, like.device)

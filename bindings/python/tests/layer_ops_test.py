@@ -23,13 +23,12 @@ def test_convolution_prefill_update_and_verify() -> None:
     old = window[2].copy()
     o, w = conv(x, weight, bias, old, silu=True)
     rows = ls.Rows.of([2], [tokens], [5])
-    drafts = ls.causal_conv1d_verify(x, weight, window, rows, bias=bias)
+    fixed: dict[str, Any] = {"weight": weight, "window": window, "bias": bias}
+    drafts = ls.causal_conv1d_verify(x=x, rows=rows, **fixed)
     assert np.array_equal(window[2], old) and error(drafts.numpy(), o) <= F32
-    head = ls.causal_conv1d_prefill(
-        x[:6], weight, window, ls.Rows.of([2], [6], [5]), bias=bias
-    ).numpy()
+    head = ls.causal_conv1d_prefill(x=x[:6], rows=ls.Rows.of([2], [6], [5]), **fixed).numpy()
     tail = [
-        ls.causal_conv1d_update(x[t : t + 1], weight, window, ls.Rows([2]), bias=bias).numpy()
+        ls.causal_conv1d_update(x=x[t : t + 1], rows=ls.Rows([2]), **fixed).numpy()
         for t in range(6, tokens)
     ]
     assert error(np.concatenate([head, *tail]), o) <= F32
@@ -74,6 +73,6 @@ def test_clear_and_copy_of_slots() -> None:
 def test_tree_from_links() -> None:
     #     0 -> 1, 3;  1 -> 2;  4 is nobody's
     parent = ls.tree_from_links([[1, 2, -1, -1, -1]], [[-1, 3, -1, -1, -1]])
-    assert parent.tolist() == [[-1, 0, 1, 0, -1]]
+    assert parent.numpy().tolist() == [[-1, 0, 1, 0, -1]]
     with pytest.raises(ls.errors.InvalidArgumentError):
         ls.tree_from_links([[1, 0]], [[-1, -1]])

@@ -75,7 +75,8 @@ def test_replay_equals_decode_and_folds() -> None:
         one = {n: x[n][t : t + 1] for n in ("q", "k", "v")}
         expected = ls.lightning_decode(**one, slopes=slopes, state=plain, rows=rows).numpy()
         pending, flush = ls.replay_step_begin(rows, cursor, ring_length=ring_length)
-        assert pending[0] == t % ring_length and flush[0] == (t % ring_length == ring_length - 1)
+        assert pending.numpy()[0] == t % ring_length
+        assert flush.numpy()[0] == (t % ring_length == ring_length - 1)
         got = ls.lightning_decode_replay(
             **one, slopes=slopes, state=buffered, rows=rows, ring=ring, pending=pending, flush=flush
         )

@@ -15,10 +15,13 @@ HAS_ML_DTYPES = importlib.util.find_spec("ml_dtypes") is not None
 
 
 class Exporter:
-    """Someone else's array: only DLPack shows what it is. Old exporters know no versions."""
+    """Someone else's array: only DLPack shows what it is. Old exporters know no versions.
+
+    The capsules are the library's own, because numpy's depend on its version.
+    """
 
     def __init__(self, array: Any, versioned: bool) -> None:
-        self.array, self.versioned = array, versioned
+        self.array, self.versioned = ls.tensor(array), versioned
 
     def __dlpack__(self, **options: Any) -> Any:
         if options and not self.versioned:
@@ -48,6 +51,8 @@ def test_dlpack_out_shares_memory_and_keeps_it() -> None:
     del tensor
     gc.collect()
     assert (array == 2.5).all()
+    bits = np.from_dlpack(ls.empty((2, 0, 3), "i64"))  # type: ignore[arg-type]
+    assert bits.shape == (2, 0, 3)
 
 
 def test_bf16_goes_through_dlpack() -> None:
@@ -116,6 +121,41 @@ def test_capsules_are_freed_once() -> None:
 def test_refused(value: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=f"x: .*{message}|tensor: .*{message}"):
         ls.tensor(value, "x")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8", "i4", "i8", "u1"])
+def test_dlpack_of_numpy(dtype: str) -> None:
+    array = np.arange(24).astype(dtype).reshape(4, 6)[::2, 1::2]
+    view = ls.tensor(Foreign(array))
+    assert np.shares_memory(view.numpy(), array) and np.array_equal(view.numpy(), array)
+
+
+class Foreign:
+    """A numpy array behind its DLPack interface, as this numpy has it."""
+
+    def __init__(self, array: Any) -> None:
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+def test_read_only_needs_a_version() -> None:
+    array = np.zeros(3, np.float32)
+    array.flags.writeable = False
+    with pytest.raises(BufferError, match="read-only"):
+        ls.tensor(Exporter(array, versioned=False))
+
+
+def test_an_export_lives_as_long_as_its_reader() -> None:
+    for consumed in (True, False):
+        array = np.ones(4, np.float32)
+        gone = weakref.ref(array)
+        view = ls.tensor(array)
+        reader = np.from_dlpack(view) if consumed else view.__dlpack__()  # type: ignore[arg-type]
+        del array, view
+        gc.collect()
+        assert gone() is not None
+        del reader
+        gc.collect()
+        assert gone() is None
 
 
 def test_read_only_exports_are_no_outputs() -> None:

@@ -1,5 +1,7 @@
 #include "ops/lightning/lightning_step_cpu.h"
 
+#include <type_traits>
+
 #include "base/device_status.h"
 #include "base/run_copy.h"
 #include "ops/common/snapshot_access.h"
@@ -11,6 +13,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 
+#include "cpu/simd_pack_inl.h"
 #include "cpu/simd_run_inl.h"
 
 #ifndef LINESTATE_LIGHTNING_STEP_ONCE
@@ -42,60 +45,69 @@ namespace HWY_NAMESPACE {
 // a core waiting there; asking a page ahead fills the gap (docs/kernels/lightning_prefill_cpu.md).
 constexpr int64_t kAheadBytes = 4096;
 
-// Rows [i, i + kStepRows) of S, `pitch` elements apart. False when a finite value became infinite.
+// Rows [i, i + kStepRows) of S, `pitch` elements apart. x.v and x.o are in the order of packs of T.
 template <bool kFresh, typename T>
-HWY_INLINE bool step_rows(LightningStep& x, int64_t i, T* S, int64_t pitch) {
-  Vec k[kStepRows];
-  Vec q[kStepRows];
+HWY_INLINE void step_rows(LightningStep& x, int64_t i, T* S, int64_t pitch,
+                          OverflowWatch<T>& watch) {
+  Group k[kStepRows];
+  Group q[kStepRows];
   for (int r = 0; r < kStepRows; ++r) {
-    k[r] = vec_of(x.k[i + r]);
-    q[r] = vec_of(x.q[i + r]);
+    k[r] = group_of(x.k[i + r]);
+    q[r] = group_of(x.q[i + r]);
   }
-  const Vec hi = vec_of(x.lambda.hi);
-  const Vec lo = vec_of(x.lambda.lo);
-  VecMask lost = mask_none();
-  for (int64_t group = 0; group < x.dim; group += kGroup) {
+  const Group hi = group_of(x.lambda.hi);
+  const Group lo = group_of(x.lambda.lo);
+  for (int64_t e = 0; e < x.dim; e += kGroup) {
+    const Group v = group_load(x.v + e);
+    Group o = group_load(x.o + e);
     for (int r = 0; r < kStepRows; ++r) {
-      hwy::Prefetch(S + r * pitch + group + kAheadBytes / static_cast<int64_t>(sizeof(T)));
+      T* at = S + r * pitch + e;
+      hwy::Prefetch(at + kAheadBytes / static_cast<int64_t>(sizeof(T)));
+      const Group old = kFresh ? group_of(0.0f) : pack_load(at);
+      const Group s = mul_add(old, hi, mul_add(k[r], v, old * lo));
+      for (int part = 0; part < kGroupVecs; ++part) watch.see(s.v[part]);
+      pack_store(at, s);
+      o = mul_add(q[r], s, o);
     }
-    for (int64_t e = group; e < group + kGroup; e += kVecLanes) {
-      const Vec v = vec_load(x.v + e);
-      Vec o = vec_load(x.o + e);
-      for (int r = 0; r < kStepRows; ++r) {
-        T* at = S + r * pitch + e;
-        const Vec old = kFresh ? hn::Zero(Tag()) : vec_load(at);
-        const Vec s = hn::MulAdd(old, hi, hn::MulAdd(k[r], v, hn::Mul(old, lo)));
-        lost = hn::Or(lost, vec_overflows(at, s));
-        vec_store(at, s);
-        o = hn::MulAdd(q[r], s, o);
-      }
-      vec_store(x.o + e, o);
-    }
+    group_store(x.o + e, o);
   }
-  return hn::AllFalse(Tag(), lost);
+}
+
+// The token as packs of T want it.
+template <typename T>
+HWY_INLINE void pack_token(LightningStep& x) {
+  to_pack_order<T>(x.v, x.dim);
+  if (!std::is_same_v<T, hwy::bfloat16_t>) return;
+  clear_nan_payload(x.k, x.dim);
+  clear_nan_payload(x.v, x.dim);
 }
 
 template <typename T>
 HWY_INLINE bool step_dense(LightningStep& x, T* S, int64_t pitch) {
-  bool fits = true;
+  pack_token<T>(x);
+  OverflowWatch<T> watch;
   for (int64_t i = 0; i < x.dim; i += kStepRows) {
     T* rows = S + i * pitch;
-    fits &= x.fresh ? step_rows<true>(x, i, rows, pitch) : step_rows<false>(x, i, rows, pitch);
+    x.fresh ? step_rows<true>(x, i, rows, pitch, watch)
+            : step_rows<false>(x, i, rows, pitch, watch);
   }
-  return fits;
+  from_pack_order<T>(x.o, x.dim);
+  return watch.saw_none();
 }
 
 // Elements with a stride go through a copy in f32.
 HWY_INLINE bool step_strided(LightningStep& x, const TensorView& state, int64_t first) {
   HWY_ALIGN float rows[kStepRows * kStepMostDim];
   bool fits = true;
+  OverflowWatch<float> watch;
   for (int64_t i = 0; i < x.dim; i += kStepRows) {
     const int64_t at = first + i * state.stride[2];
     for (int r = 0; r < kStepRows && !x.fresh; ++r) {
       load_run(state.data, state.dtype, at + r * state.stride[2], state.stride[3], x.dim,
                rows + r * x.dim);
     }
-    x.fresh ? step_rows<true>(x, i, rows, x.dim) : step_rows<false>(x, i, rows, x.dim);
+    x.fresh ? step_rows<true>(x, i, rows, x.dim, watch)
+            : step_rows<false>(x, i, rows, x.dim, watch);
     for (int r = 0; r < kStepRows; ++r) {
       fits &= store_run(state.data, state.dtype, at + r * state.stride[2], state.stride[3], x.dim,
                         rows + r * x.dim);

@@ -1,4 +1,8 @@
 // Decode on the CPU: the state is read once and written once, one V row at a time.
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
 #include "base/device_status.h"
 #include "base/int_math.h"
 #include "base/row_access.h"
@@ -37,18 +41,28 @@ HWY_INLINE void prefetch_rows(const T* S, int64_t pitch, int64_t K, int64_t begi
 }
 
 // One token on kRows rows from v on. `pitch_in` 0 reads one row for all: the zeros of a fresh one.
-template <typename From, typename To>
-HWY_INLINE void step_rows(const KdaDecodeScratch& x, int64_t K, int64_t v, const From* before,
-                          int64_t pitch_in, To* after, int64_t pitch_out, VecMask& lost) {
+template <typename T>
+HWY_INLINE void step_rows(const KdaDecodeScratch& x, int64_t K, int64_t v, const T* before,
+                          int64_t pitch_in, T* after, int64_t pitch_out, OverflowWatch<T>& watch) {
   const KdaHeadToken& token = x.token;
   float predicted[kRows], u[kRows];
   kda_decay_and_predict<kRows>(token.alpha, token.k, K, before, pitch_in, x.s, predicted);
   for (int r = 0; r < kRows; ++r) u[r] = token.beta * (token.v[v + r] - predicted[r]);
-  kda_update_and_read<kRows>(token.k, token.q, u, K, x.s, after, pitch_out, x.o + v, lost);
+  kda_update_and_read<kRows>(token.k, token.q, u, K, x.s, after, pitch_out, x.o + v, watch);
 }
 
 HWY_INLINE void read_token(const KdaParams& p, int64_t n, int64_t j, KdaDecodeScratch& x) {
   read_kda_head_token(p, read_kda_gate_head(p, j, x.dt_bias), n, j, x.token);
+}
+
+// The token as packs of T want it.
+template <typename T>
+HWY_INLINE void pack_token(int64_t K, int64_t V, KdaHeadToken& token) {
+  for (float* x : {token.alpha, token.k, token.q}) to_pack_order<T>(x, K);
+  if (!std::is_same_v<T, hwy::bfloat16_t>) return;
+  for (float* x : {token.alpha, token.k}) clear_nan_payload(x, K);
+  clear_nan_payload(token.v, V);
+  if (std::isnan(token.beta)) token.beta = std::numeric_limits<float>::quiet_NaN();
 }
 
 // Rows whose elements lie side by side, read and written where they are.
@@ -62,19 +76,21 @@ HWY_INLINE bool step_state(const KdaParams& p, const RowInfo& row, int64_t n, in
   T* S = static_cast<T*>(state.data) + offset_of(state, row.slot, j);
   if (!row.fresh) prefetch_rows(S, pitch, K, 0, min_i64(kAhead, V));
   read_token(p, n, j, x);
-  VecMask lost = mask_none();
+  pack_token<T>(K, V, x.token);
+  OverflowWatch<T> watch;
   if (row.fresh) {
     for (int64_t k = 0; k < K; ++k) x.zeros[k] = 0.0f;
+    const T* zeros = reinterpret_cast<const T*>(x.zeros);
     for (int64_t v = 0; v < V; v += kRows) {
-      step_rows(x, K, v, x.zeros, 0, S + v * pitch, pitch, lost);
+      step_rows(x, K, v, zeros, 0, S + v * pitch, pitch, watch);
     }
   } else {
     for (int64_t v = 0; v < V; v += kRows) {
       prefetch_rows(S, pitch, K, min_i64(v + kAhead, V), min_i64(v + kAhead + kRows, V));
-      step_rows(x, K, v, S + v * pitch, pitch, S + v * pitch, pitch, lost);
+      step_rows<T>(x, K, v, S + v * pitch, pitch, S + v * pitch, pitch, watch);
     }
   }
-  return hn::AllFalse(Tag(), lost);
+  return watch.saw_none();
 }
 
 // Any stride, through scratch.
@@ -84,7 +100,7 @@ HWY_INLINE bool step_strided_state(const KdaParams& p, const RowInfo& row, int64
   read_token(p, n, j, x);
   const int64_t K = state.shape[3];
   bool fits = true;
-  VecMask lost = mask_none();
+  OverflowWatch<float> watch;
   for (int64_t v = 0; v < state.shape[2]; v += kRows) {
     for (int r = 0; r < kRows; ++r) {
       float* s = x.s + r * K;
@@ -95,7 +111,7 @@ HWY_INLINE bool step_strided_state(const KdaParams& p, const RowInfo& row, int64
                  s);
       }
     }
-    step_rows(x, K, v, x.s, K, x.s, K, lost);
+    step_rows<float>(x, K, v, x.s, K, x.s, K, watch);
     for (int r = 0; r < kRows; ++r) {
       fits &= store_run(state.data, state.dtype, offset_of(state, row.slot, j, v + r),
                         state.stride[3], K, x.s + r * K);

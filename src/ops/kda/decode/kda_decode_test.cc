@@ -1,6 +1,7 @@
 // Decode against the oracle, against prefill, and under the row contract.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -229,6 +230,35 @@ TEST_P(KdaDecodeKernel, OverflowOfAnF16PoolIsReported) {
   EXPECT_EQ(status.row_of(DeviceFlag::kStateOverflow), 2);
   EXPECT_EQ(status.overflow_slot.load(), 4);
   EXPECT_EQ(status.overflow_layer.load(), 2);
+}
+
+// Whatever bits it has: rounding must neither carry out of a NaN nor cut its payload off.
+TEST_P(KdaDecodeKernel, NanStaysNanInEveryPool) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    KdaShape shape = small_shape();
+    shape.state = dtype;
+    KdaProblem problem = make_kda_problem(shape, 1, 87);
+    problem.set_rows({{2, 1, 1}});
+    const int64_t row = int64_t{2} * shape.HV * shape.V;  // of head 0, v = 0
+    const uint32_t payloads[] = {0x7fffffffu, 0xffffffffu, 0x7f800001u, 0xff80ffffu, 0x7fbfffffu};
+    for (size_t i = 0; i < 5; ++i) {
+      static_cast<uint32_t*>(problem.v.data())[i] = payloads[i];
+    }
+    problem.state.set((row + 7) * shape.K + 3, std::numeric_limits<double>::quiet_NaN());
+    if (dtype == DType::kBF16) {
+      static_cast<uint16_t*>(problem.state.data())[(row + 8) * shape.K + 4] = 0x7f81;
+      static_cast<uint16_t*>(problem.state.data())[(row + 9) * shape.K + 5] = 0xffff;
+    }
+    ASSERT_EQ(run(problem), "");
+    const int64_t nan_rows = dtype == DType::kBF16 ? 3 : 1;
+    for (int64_t v = 0; v < shape.V; ++v) {
+      const bool nan = v < 5 || (v >= 7 && v < 7 + nan_rows);
+      for (int64_t k = 0; k < shape.K; ++k) {
+        ASSERT_EQ(std::isnan(problem.state.at((row + v) * shape.K + k)), nan) << v << " " << k;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ HWY_INLINE void verify_state_row(const KdaVerifyParams& params, const RowInfo& r
     simd_load_run(state.data, state.dtype, offset_of(state, row.slot, j, v), state.stride[3], K,
                   x.s);
   }
-  VecMask unused = mask_none();  // f32 to f32
+  OverflowWatch<float> unused;
   for (int64_t i = 0; i < tree.nodes(); ++i) {
     if (tree.inert(i)) continue;
     const int64_t t = row.token_begin + i;

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "testing/lightning_case.h"
 
 namespace linestate::testing {
@@ -202,6 +205,34 @@ TEST_P(LightningDecode, ThousandsOfSlowStepsStayClose) {
   }
   const Difference diff = compare(step.state.view(), expected.state.view());
   EXPECT_LE(diff.rel, 5e-6) << diff.text();
+}
+
+// Whatever bits it has: rounding must neither carry out of a NaN nor cut its payload off.
+TEST_P(LightningDecode, NanStaysNanInEveryPool) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    LightningShape shape;
+    shape.rows = {{1, 3, 1}};
+    shape.dim = 64;
+    shape.state = dtype;
+    LightningCase test(shape);
+    const int64_t first = int64_t{1} * test.state.shape()[1] * 64 * 64;  // of head 0
+    const uint32_t payloads[] = {0x7fffffffu, 0xffffffffu, 0x7f800001u, 0xff80ffffu, 0x7fbfffffu};
+    for (size_t i = 0; i < 5; ++i) static_cast<uint32_t*>(test.v.data())[i] = payloads[i];
+    test.state.set(first + 7 * 64 + 9, std::numeric_limits<double>::quiet_NaN());
+    if (dtype == DType::kBF16) {
+      static_cast<uint16_t*>(test.state.data())[first + 8 * 64 + 9] = 0x7f81;
+      static_cast<uint16_t*>(test.state.data())[first + 9 * 64 + 9] = 0xffff;
+    }
+    ASSERT_EQ(decode(test, GetParam()).to_string(), "ok");
+    const int64_t nan_rows = dtype == DType::kBF16 ? 3 : 1;
+    for (int64_t d = 0; d < 64; ++d) {
+      for (int64_t e = 0; e < 64; ++e) {
+        const bool nan = e < 5 || (e == 9 && d >= 7 && d < 7 + nan_rows);
+        ASSERT_EQ(std::isnan(test.state.at(first + d * 64 + e)), nan) << d << " " << e;
+      }
+    }
+  }
 }
 
 }  // namespace
