@@ -19,20 +19,27 @@ SMALL_CASES = {
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
-# (tool, pattern, reason): what a tool does not follow.
+# (tools, pattern, reason): what a tool does not follow.
 NOT_FOLLOWED = [
-    (
-        "racecheck",
-        "*Sm90*",
-        "it does not take the arrival of a bulk copy or of a matrix instruction at an mbarrier for "
-        "the order between its writes and the reads behind the wait",
-    ),
     (
         "memcheck,racecheck,synccheck,initcheck",
         "*ASlotBeyond31Bits:*MoreRowsTimesHeads*:*ConvolutionOf60000Tokens",
         "sizes are what they are about, and every access watched takes minutes",
     ),
 ]
+
+# What a server does in one replay: captured graphs, cached prefixes, drafts, rings, both models.
+REPLAYS = {
+    "tree": [
+        "--model=tiny",
+        "--graphs=on",
+        "--prefix-cache=on",
+        "--speculation=tree",
+        "--max-running=3",  # or all requests begin before there is a prefix to find
+    ],
+    "ring": ["--model=tiny", "--graphs=on", "--replay-ring=8", "--speculation=chain"],
+    "bf16": ["--model=tiny", "--state-dtype=bf16", "--prefix-cache=on", "--max-running=3"],
+}
 
 # Operator: what chooses one small case of it.
 FIRST_CALLS = {
@@ -42,6 +49,18 @@ FIRST_CALLS = {
     "lightning_prefill": ["--model", "ring-flash", "--heads", "16", "--layout", "1x512"],
     "lightning_decode": ["--model", "ring-flash", "--heads", "16", "--batch", "1"],
 }
+
+
+def shared_prefixes() -> list[dict]:
+    """A trace whose requests begin with one of two prompts; a block has 512 tokens."""
+    lines = []
+    for i in range(12):
+        blocks = [0, 1] if i % 3 else [2, 3]
+        prompt = 512 * len(blocks) + 60 + 37 * i
+        ids = [*blocks, 100 + i]
+        line = {"timestamp": 2000 * i, "input_length": prompt, "output_length": 20, "hash_ids": ids}
+        lines.append(line)
+    return lines
 
 
 def sanitizer_filter(tool: str, program: str) -> str:

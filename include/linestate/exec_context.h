@@ -63,15 +63,14 @@ struct ExecContext {
   DeviceStatus* status = nullptr;  // optional, memory the device can write
   bool check_finite = false;       // raise kNonFinite; costs one read of the output
   bool strict = false;             // a fallback is kUnsupported instead of counted and logged
+  // With a status block a CUDA operator looks for rows that share a slot, in a launch of its own:
+  bool slots_checked = false;  // true: the host has looked, as ForwardMetadata::prepare does
   /// CUDA, sm_90 and up, where an operator offers it (kda_decode, kda_decode_step,
   /// lightning_decode): its kernel may start, and read rows, pool slots and weights, while the
   /// kernel launched before it on the stream still runs. Everything else waits. Same bits.
   /// REQUIRES: that kernel writes none of the three for this call, and if it lets this one start
   /// early, nothing before it that it has not waited for does.
   bool overlap = false;
-  // CUDA with a status block: the host has checked the rows' slots, so no kernel looks for
-  // duplicates (one small launch a call). Backends set it: prepare() has checked.
-  bool slots_checked = false;
 };
 
 }  // namespace linestate

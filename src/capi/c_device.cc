@@ -3,7 +3,6 @@
 
 #include "capi/handles.h"
 #include "capi/outgoing.h"
-#include "capi/reader.h"
 #include "linestate/capi/c_api_device.h"
 #include "linestate/device_memory.h"
 #include "linestate/device_staging.h"
@@ -31,29 +30,6 @@ struct ls_status_poll {
 };
 
 namespace {
-
-Status check_dense(const char* name, const TensorView& view) {
-  if (view.rank == 0) return invalid_argument(name, ": expected a tensor, got none");
-  if (view.contiguous()) return {};
-  return invalid_argument(name, ": expected a dense tensor, got one with strides");
-}
-
-Status check_same(const TensorView& dst, const TensorView& src) {
-  if (dst.dtype != src.dtype) {
-    return invalid_argument("src: expected dtype ", dtype_name(dst.dtype), " of dst, got ",
-                            dtype_name(src.dtype));
-  }
-  if (dst.rank != src.rank) {
-    return invalid_argument("src: expected rank ", dst.rank, " of dst, got ", src.rank);
-  }
-  for (size_t dim = 0; dim < static_cast<size_t>(dst.rank); ++dim) {
-    if (dst.shape[dim] != src.shape[dim]) {
-      return invalid_argument("src: expected size ", dst.shape[dim], " of dst in dimension ", dim,
-                              ", got ", src.shape[dim]);
-    }
-  }
-  return {};
-}
 
 /// A handle around what `make(device)` returns.
 template <typename Handle, typename Make>
@@ -95,6 +71,29 @@ ls_status copy_between(const ls_place* dst, const ls_place* src, int64_t bytes, 
     }
     return copy(Place{dst->data, *to}, ConstPlace{src->data, *from});
   });
+}
+
+Status check_dense(const char* name, const TensorView& view) {
+  if (view.rank == 0) return invalid_argument(name, ": expected a tensor, got none");
+  if (view.contiguous()) return {};
+  return invalid_argument(name, ": expected a dense tensor, got one with strides");
+}
+
+Status check_same(const TensorView& dst, const TensorView& src) {
+  if (dst.dtype != src.dtype) {
+    return invalid_argument("src: expected dtype ", dtype_name(dst.dtype), " of dst, got ",
+                            dtype_name(src.dtype));
+  }
+  if (dst.rank != src.rank) {
+    return invalid_argument("src: expected rank ", dst.rank, " of dst, got ", src.rank);
+  }
+  for (size_t dim = 0; dim < static_cast<size_t>(dst.rank); ++dim) {
+    if (dst.shape[dim] != src.shape[dim]) {
+      return invalid_argument("src: expected size ", dst.shape[dim], " of dst in dimension ", dim,
+                              ", got ", src.shape[dim]);
+    }
+  }
+  return {};
 }
 
 ls_status status_copy(const DeviceStatus& seen, ls_device_status* out) {

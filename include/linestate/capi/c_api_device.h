@@ -28,6 +28,7 @@ LS_API ls_status ls_memory_create(int32_t device_type, int32_t device_index, int
 LS_API ls_status ls_memory_create_pinned(int32_t device_type, int32_t device_index, int64_t bytes,
                                          ls_memory** out);
 LS_API void ls_memory_destroy(ls_memory* memory);
+/* Null when it has no bytes. */
 LS_API ls_status ls_memory_data(const ls_memory* memory, void** data);
 
 /* Ordered on `stream`. The first returns when host memory on either side may be used or reused. */
@@ -36,6 +37,9 @@ LS_API ls_status ls_copy_bytes(const ls_place* dst, const ls_place* src, int64_t
 /* Returns at once; may be captured. */
 LS_API ls_status ls_copy_bytes_async(const ls_place* dst, const ls_place* src, int64_t bytes,
                                      void* stream);
+/* Copies src into dst, dense tensors of one dtype and shape, as ls_copy_bytes. Errors:
+ * LS_INVALID_ARGUMENT. */
+LS_API ls_status ls_copy_tensor(const ls_tensor* dst, const ls_tensor* src, void* stream);
 LS_API ls_status ls_fill_bytes(const ls_place* dst, uint8_t value, int64_t bytes, void* stream);
 /* Copies src into dst, dense tensors of one dtype and shape, ordered on `stream` (null = the
  * default one), which belongs to the CUDA side. Returns when host memory on either side may be
