@@ -52,7 +52,7 @@ LightningShape served(std::vector<LightningRow> rows, DType out = DType::kBF16) 
 }
 
 std::vector<LightningRow> mixed_rows() {
-  return {{2, 0, 300},  {0, 10, 77}, {5, 64, 64},       {1, 0, 0},    {3, 128, 0},
+  return {{2, 0, 300}, {0, 10, 77}, {5, 64, 64},      {1, 0, 0},   {3, 128, 0},
           {-1, 0, 40}, {4, 7, 1},   {6, 0, 200, 130}, {7, 63, 130}};
 }
 
@@ -156,9 +156,9 @@ TEST_F(LightningPrefillSm90, SplitOnTheGridIsTheWhole) {
   second.bind();
   ASSERT_EQ(prefill(second).to_string(), "ok");
   EXPECT_EQ(bit_difference(first.view(), whole.out.view().slice(0, 0, 118)), "");
-  EXPECT_EQ(bit_difference(second.out.view().slice(0, 118, 300),
-                           whole.out.view().slice(0, 118, 300)),
-            "");
+  EXPECT_EQ(
+      bit_difference(second.out.view().slice(0, 118, 300), whole.out.view().slice(0, 118, 300)),
+      "");
   EXPECT_EQ(bit_difference(slot_of(second.state, 2), slot_of(whole.state, 2)), "");
 }
 

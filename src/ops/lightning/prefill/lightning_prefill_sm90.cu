@@ -15,6 +15,7 @@ namespace {
 
 using lightning_sm90::Chunks;
 using lightning_sm90::kHalf;
+using lightning_sm90::kMainThreads;
 using lightning_sm90::kSegmentChunks;
 using lightning_sm90::kThreads;
 using lightning_sm90::kTile;
@@ -36,8 +37,9 @@ struct SummaryShared {
 [[maybe_unused]] __device__ void fetch_summary(const LightningDevice& p, const Chunks& chunks,
                                                int32_t chunk, int64_t h, SummaryShared& s) {
   auto& stage = s.stage[chunk % 2];
-  lightning_sm90::fetch_chunk<128>(p.k, chunks, chunk, h, 0, stage.k);
-  lightning_sm90::fetch_chunk<128>(p.v, chunks, chunk, h, 0, stage.v);
+  const int thread = static_cast<int>(threadIdx.x);
+  lightning_sm90::fetch_chunk<128, kThreads>(p.k, chunks, chunk, h, 0, thread, stage.k);
+  lightning_sm90::fetch_chunk<128, kThreads>(p.v, chunks, chunk, h, 0, thread, stage.v);
 }
 
 /// What a segment adds to the state, a warpgroup a half of V. The row's first segment starts from
@@ -57,7 +59,7 @@ struct SummaryShared {
     lightning_sm90::keep_state(lightning_sm90::segment_state(p, states, work, 0, h, half), lane, S);
   }
   for (int32_t chunk = work.begin; chunk < work.end; ++chunk) {
-    lightning_sm90::await_chunk();
+    lightning_sm90::await_chunk<kThreads>();
     if (chunk + 1 < work.end) fetch_summary(p, chunks, chunk + 1, h, s);
     const int behind = chunks.behind(chunk);
     const auto lambda = lightning_sm90::chunk_decay(slope, whole, behind - chunks.begin(chunk));
@@ -89,13 +91,29 @@ __global__ void __launch_bounds__(kThreads, 2)
 #endif
 }
 
-[[maybe_unused]] __device__ void fetch_stage(const LightningDevice& p, const Chunks& chunks,
-                                             int32_t chunk, int64_t h, int64_t half, Shared& s) {
-  auto& stage = s.stage[chunk % 2];
-  lightning_sm90::fetch_chunk<128>(p.q, chunks, chunk, h, 0, stage.q);
-  lightning_sm90::fetch_chunk<128>(p.k, chunks, chunk, h, 0, stage.k);
-  lightning_sm90::fetch_chunk<64>(p.v, chunks, chunk, h, kHalf * half, stage.v);
-}
+/// A block of the main kernel on its way through a segment.
+struct Walk {
+  const LightningDevice& p;
+  Work work;
+  Chunks chunks;
+  int64_t h;
+  int64_t half;
+  Shared& s;
+
+  __device__ lightning_sm90::Stage& stage(int32_t chunk) const {
+    return s.stage[chunk % lightning_sm90::kStages];
+  }
+  /// By the warpgroups of the outputs: that of the state has enough to do.
+  __device__ void fetch(int32_t chunk) const {
+    if (chunk >= work.end) return;
+    auto& to = stage(chunk);
+    const int thread = static_cast<int>(threadIdx.x) - 128;
+    lightning_sm90::fetch_chunk<128, kThreads>(p.q, chunks, chunk, h, 0, thread, to.q);
+    lightning_sm90::fetch_chunk<128, kThreads>(p.k, chunks, chunk, h, 0, thread, to.k);
+    lightning_sm90::fetch_chunk<64, kThreads>(p.v, chunks, chunk, h, kHalf * half, thread, to.v);
+  }
+  __device__ void await() const { lightning_sm90::await_chunk<kMainThreads>(); }
+};
 
 /// The state before a segment.
 [[maybe_unused]] __device__ void begin_state(const LightningDevice& p, const Work& work,
@@ -120,39 +138,51 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-[[maybe_unused]] __device__ void run_state(const LightningDevice& p, const Work& work, int64_t h,
-                                           int64_t half, float* states, Shared& s) {
+[[maybe_unused]] __device__ void run_state(const Walk& walk, float* states) {
   const Lane lane(static_cast<int>(threadIdx.x));
-  const Chunks chunks(work.row);
-  const float slope = load_at(p.slopes, h);
+  const Work& work = walk.work;
+  const float slope = load_at(walk.p.slopes, walk.h);
   const LightningDecay whole = lightning_decay(slope, lightning_sm90::kChunk);
   StateT S;
-  begin_state(p, work, lane, slope, h, half, states, S);
+  begin_state(walk.p, work, lane, slope, walk.h, walk.half, states, S);
   for (int32_t chunk = work.begin; chunk < work.end; ++chunk) {
-    lightning_sm90::await_chunk();
-    if (chunk + 1 < work.end) fetch_stage(p, chunks, chunk + 1, h, half, s);
-    lightning_sm90::put_state(lane, S, s.S);
+    walk.await();
+    lightning_sm90::put_state(lane, S, walk.s.S);
     fence_tiles();
-    arrive_some(2, kThreads);
-    const int behind = chunks.behind(chunk);
-    const auto lambda = lightning_sm90::chunk_decay(slope, whole, behind - chunks.begin(chunk));
-    const auto& stage = s.stage[chunk % 2];
-    lightning_sm90::advance_state(lane, s.powers, stage.k, stage.v, behind, lambda, S);
+    arrive_some(2, 256);
+    const int behind = walk.chunks.behind(chunk);
+    const auto lambda =
+        lightning_sm90::chunk_decay(slope, whole, behind - walk.chunks.begin(chunk));
+    const auto& stage = walk.stage(chunk);
+    lightning_sm90::advance_state(lane, walk.s.powers, stage.k, stage.v, behind, lambda, S);
   }
+  walk.await();
   if (work.segment + 1 == work.segments) {
-    lightning_sm90::store_state(p, lane, work.n, work.row.slot, h, half, S);
+    lightning_sm90::store_state(walk.p, lane, work.n, work.row.slot, walk.h, walk.half, S);
   }
 }
 
-[[maybe_unused]] __device__ void run_outputs(const LightningDevice& p, const Work& work, int64_t h,
-                                             int64_t half, Shared& s) {
-  const Lane lane(static_cast<int>(threadIdx.x) - 128);
-  const Chunks chunks(work.row);
-  for (int32_t chunk = work.begin; chunk < work.end; ++chunk) {
-    lightning_sm90::await_chunk();
-    if (chunk + 1 < work.end) fetch_stage(p, chunks, chunk + 1, h, half, s);
-    lightning_sm90::output_chunk(p, chunks, chunk, h, half, lane, s.stage[chunk % 2], s);
+/// Chunks begin + group, + 2, ...: a period for each product, and as many periods as the state.
+[[maybe_unused]] __device__ void run_outputs(const Walk& walk, int32_t group) {
+  const Lane lane(static_cast<int>(threadIdx.x) % 128);
+  const Work& work = walk.work;
+  const int32_t first = work.begin + group;
+  if (group == 1) {
+    walk.await();
+    walk.fetch(first);
   }
+  for (int32_t chunk = first; chunk < work.end; chunk += 2) {
+    lightning_sm90::Outputs out;
+    walk.await();
+    lightning_sm90::begin_outputs(
+        lane, walk.stage(chunk), walk.s, walk.chunks.begin(chunk), [&] { walk.fetch(chunk + 1); },
+        out);
+    walk.await();
+    lightning_sm90::end_outputs(
+        walk.stage(chunk), [&] { walk.fetch(chunk + 2); }, out);
+    lightning_sm90::store_out(walk.p, walk.chunks, chunk, walk.h, walk.half, lane, out.o);
+  }
+  if ((work.end - first) % 2 == 0) walk.await();
 }
 
 /// Zeros for tokens that are not valid.
@@ -160,13 +190,13 @@ __global__ void __launch_bounds__(kThreads, 2)
                                            int64_t h, int64_t half) {
   const float zeros[4] = {};
   const int column = static_cast<int>(threadIdx.x) % 16 * 4;
-  for (int64_t i = row.valid + threadIdx.x / 16; i < row.tokens; i += kThreads / 16) {
+  for (int64_t i = row.valid + threadIdx.x / 16; i < row.tokens; i += kMainThreads / 16) {
     store_quad(p.out, p.out.offset(row.token_begin + i, h, kHalf * half + column), zeros);
   }
 }
 
 /// Block = (item, head, half of V); items as above, and the one that is no row is the tail.
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kMainThreads, 1)
     lightning_prefill_sm90_kernel(const __grid_constant__ LightningDevice p, float* states) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) uint8_t raw[];
@@ -184,12 +214,13 @@ __global__ void __launch_bounds__(kThreads, 2)
                                 half, zeros);
     return;
   }
-  fetch_stage(p, Chunks(work.row), work.begin, h, half, s);
   s.powers.fill(load_at(p.slopes, h), static_cast<int>(threadIdx.x));
+  const Walk walk{p, work, Chunks(work.row), h, half, s};
   if (threadIdx.x < 128) {
-    run_state(p, work, h, half, states, s);
+    run_state(walk, states);
   } else {
-    run_outputs(p, work, h, half, s);
+    walk.fetch(work.begin);
+    run_outputs(walk, static_cast<int32_t>(threadIdx.x) / 128 - 1);
   }
 #else
   __trap();  // refused before: other architectures have no such instructions
@@ -203,13 +234,14 @@ int64_t later_segments(const LightningParams& params) {
 }
 
 Status run(const char* name, void (*kernel)(LightningDevice, float*), int64_t blocks,
-           size_t shared_bytes, LightningDevice p, float* states, const ExecContext& context) {
+           unsigned threads, size_t shared_bytes, LightningDevice p, float* states,
+           const ExecContext& context) {
   LINESTATE_CUDA_CALL(name, cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                  static_cast<int>(shared_bytes)));
   void* arguments[] = {&p, &states};
   return cuda_status(
-      name, cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid_of(blocks), dim3(kThreads),
+      name, cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid_of(blocks), dim3(threads),
                              arguments, shared_bytes, static_cast<cudaStream_t>(context.stream)));
 }
 
@@ -276,10 +308,10 @@ Status lightning_prefill_sm90(const LightningParams& params, const ExecContext& 
   const int64_t items = p.rows.count + 1 + (cut ? later_segments(params) : 0);
   if (cut) {
     LINESTATE_RETURN_IF_ERROR(run("lightning_summary", lightning_summary_kernel, items * p.H,
-                                  sizeof(SummaryShared), p, states, context));
+                                  kThreads, sizeof(SummaryShared), p, states, context));
   }
   LINESTATE_RETURN_IF_ERROR(run("lightning_prefill_sm90", lightning_prefill_sm90_kernel,
-                                items * p.H * 2, sizeof(Shared), p, states, context));
+                                items * p.H * 2, kMainThreads, sizeof(Shared), p, states, context));
   return raise_if_not_finite_cuda(context, params.out);
 }
 

@@ -18,10 +18,10 @@
 namespace linestate::lightning_sm90 {
 
 constexpr int kChunk = 64;
-constexpr int kWidth = 128;  // K and V
-constexpr int kHalf = 64;    // columns of V of a block
-constexpr int kThreads = 256;
-constexpr int kTile = 8192;  // bytes of 64 rows of 64 columns
+constexpr int kWidth = 128;    // K and V
+constexpr int kHalf = 64;      // columns of V of a block
+constexpr int kThreads = 256;  // that fetch chunks
+constexpr int kTile = 8192;    // bytes of 64 rows of 64 columns
 
 /// Long rows of few heads are cut into segments of 16 chunks, counted from the row's first, which
 /// run side by side. The last has what is left, up to 31 chunks.
@@ -120,42 +120,54 @@ struct Powers {
   __device__ float operator()(int m) const { return at[kChunk + m]; }
 };
 
-/// Starts the copy of a chunk of q, k or v into tiles of 64 columns, from `column` on, by 256
+/// Starts the copy of a chunk of q, k or v into tiles of 64 columns, from `column` on, by kCount
 /// threads; positions outside the row become zero.
-template <int kColumns>
+template <int kColumns, int kCount>
 __device__ void fetch_chunk(const DeviceView<3>& x, const Chunks& chunks, int32_t chunk, int64_t h,
-                            int64_t column, uint8_t* tiles) {
+                            int64_t column, int thread, uint8_t* tiles) {
   constexpr int kPieces = kColumns / 8;
-  constexpr int kRows = kThreads / kPieces;
-  const int piece = static_cast<int>(threadIdx.x) % kPieces;
-  const auto* from = static_cast<const uint16_t*>(x.data) + x.offset(0, h, column + 8 * piece);
-  uint8_t* const tile = tiles + piece / 8 * kTile;
+  constexpr int kRows = kCount / kPieces;
+  const int piece = thread % kPieces;
+  const int position = thread / kPieces;
+  const int32_t place = kChunk * chunk + position;
+  const auto* column_at = static_cast<const uint16_t*>(x.data) + x.offset(0, h, column + 8 * piece);
+  const uint16_t* const lead = column_at + chunks.token(chunks.lead) * x.stride[0];
+  const uint16_t* from = column_at + chunks.token(place) * x.stride[0];
+  // Rows apart by a multiple of 8 have the same permutation of pieces.
+  const uint32_t to =
+      shared_address(tiles + piece / 8 * kTile) + tile_offset(position, piece % 8 * 8);
 #pragma unroll
   for (int i = 0; i < kChunk / kRows; ++i) {
-    const int position = static_cast<int>(threadIdx.x) / kPieces + kRows * i;
-    const int32_t place = kChunk * chunk + position;
-    const bool live = chunks.holds(place);
-    copy_16(shared_address(tile + tile_offset(position, piece % 8 * 8)),
-            from + chunks.token(live ? place : chunks.lead) * x.stride[0], live);
+    const bool live = chunks.holds(place + kRows * i);
+    copy_16(to + 128 * kRows * i, live ? from : lead, live);
+    from += kRows * x.stride[0];
   }
 }
 
 /// Everybody's copies have come and may be read by products.
-__device__ inline void await_chunk() {
+template <int kCount>
+__device__ void await_chunk() {
   copy_wait();
   fence_tiles();
-  sync_some<1, kThreads>();
+  sync_some<1, kCount>();
 }
 
 /// S^T of 64 columns of V in the accumulators of a warpgroup.
 using StateT = float[64];
 
-/// Calls visit(i, k, v) for the places of S in a thread: accumulator, row and column.
+/// Calls visit(i, at) for the places of S in a thread: accumulator, and offset in the pool. Offsets
+/// are made on the way: 64 of them do not fit beside S.
 template <typename Visit>
-__device__ void each_place(const Lane& lane, int64_t half, const Visit& visit) {
+__device__ void each_place(const LightningDevice& p, const Lane& lane, int64_t slot, int64_t h,
+                           int64_t half, const Visit& visit) {
+  int64_t at = p.state.offset(slot, h, 2 * lane.t, kHalf * half + lane.row(0));
 #pragma unroll
-  for (int i = 0; i < 64; ++i) {
-    visit(i, i / 4 * 8 + 2 * lane.t + i % 2, kHalf * half + lane.row(i / 2 % 2));
+  for (int i = 0; i < 64; i += 4) {
+    visit(i, at);
+    visit(i + 1, at + p.state.stride[2]);
+    visit(i + 2, at + 8 * p.state.stride[3]);
+    visit(i + 3, at + p.state.stride[2] + 8 * p.state.stride[3]);
+    at += 8 * p.state.stride[2];
   }
 }
 
@@ -164,35 +176,25 @@ __device__ inline void load_state(const LightningDevice& p, const Lane& lane, co
 #pragma unroll
   for (float& s : S) s = 0.0f;
   if (row.fresh) return;
-  const int64_t base = p.state.offset(row.slot, h);
   if (p.state.dtype == DType::kF32) {
-    const auto* from = static_cast<const float*>(p.state.data) + base;
-    each_place(lane, half, [&](int i, int k, int64_t v) {
-      S[i] = from[k * p.state.stride[2] + v * p.state.stride[3]];
-    });
+    const auto* from = static_cast<const float*>(p.state.data);
+    each_place(p, lane, row.slot, h, half, [&](int i, int64_t at) { S[i] = from[at]; });
     return;
   }
-  each_place(lane, half, [&](int i, int k, int64_t v) {
-    S[i] =
-        load_f32(p.state.data, p.state.dtype, base + k * p.state.stride[2] + v * p.state.stride[3]);
-  });
+  each_place(p, lane, row.slot, h, half,
+             [&](int i, int64_t at) { S[i] = load_f32(p.state.data, p.state.dtype, at); });
 }
 
 __device__ inline void store_state(const LightningDevice& p, const Lane& lane, int64_t n,
                                    int64_t slot, int64_t h, int64_t half, const StateT& S) {
-  const int64_t base = p.state.offset(slot, h);
   if (p.state.dtype == DType::kF32) {
-    auto* to = static_cast<float*>(p.state.data) + base;
-    each_place(lane, half, [&](int i, int k, int64_t v) {
-      to[k * p.state.stride[2] + v * p.state.stride[3]] = S[i];
-    });
+    auto* to = static_cast<float*>(p.state.data);
+    each_place(p, lane, slot, h, half, [&](int i, int64_t at) { to[at] = S[i]; });
     return;
   }
   bool fits = true;
-  each_place(lane, half, [&](int i, int k, int64_t v) {
-    fits &= store_f32(p.state.data, p.state.dtype,
-                      base + k * p.state.stride[2] + v * p.state.stride[3], S[i]);
-  });
+  each_place(p, lane, slot, h, half,
+             [&](int i, int64_t at) { fits &= store_f32(p.state.data, p.state.dtype, at, S[i]); });
   if (!fits) raise_overflow(p.status, n, slot, p.layer);
 }
 
@@ -204,7 +206,7 @@ __device__ inline void keep_state(float* to, const Lane& lane, const StateT& S) 
 
 __device__ inline void decay_state(LightningDecay lambda, StateT& S) {
 #pragma unroll
-  for (float& s : S) s = fmaf(lambda.hi, s, lambda.lo * s);
+  for (float& s : S) s = lambda.hi == 1.0f ? fmaf(lambda.lo, s, s) : lambda.hi * s;
 }
 
 __device__ inline LightningDecay chunk_decay(float slope, LightningDecay whole, int tokens) {

@@ -5,6 +5,12 @@
 
 namespace linestate::lightning_sm90 {
 
+/// One warpgroup holds the state, two make outputs, of every other chunk each. All move on
+/// together, a period a chunk; outputs take two: their products with q, then the one with v.
+constexpr int kMainThreads = 384;
+/// A chunk is fetched a period ahead and read for two.
+constexpr int kStages = 3;
+
 struct Stage {
   uint8_t q[2 * kTile];  // [64 tokens, 128]
   uint8_t k[2 * kTile];
@@ -12,12 +18,11 @@ struct Stage {
 };
 
 struct Shared {
-  Stage stage[2];
+  Stage stage[kStages];
   uint8_t S[4 * kTile];  // S^T [64, 128], high then low
   Powers powers;
 };
-// Two blocks share a processor.
-static_assert(2 * (sizeof(Shared) + 1024) <= 233472);
+static_assert(sizeof(Shared) <= 232448);
 
 __device__ inline void put_state(const Lane& lane, const StateT& S, uint8_t* tiles) {
   const int id = lane.thread % 32;
@@ -78,16 +83,21 @@ __device__ inline void store_out(const LightningDevice& p, const Chunks& chunks,
   }
 }
 
-/// Outputs of a chunk. Waits for S^T at barrier 2.
-__device__ inline void output_chunk(const LightningDevice& p, const Chunks& chunks, int32_t chunk,
-                                    int64_t h, int64_t half, const Lane& lane, const Stage& stage,
-                                    const Shared& s) {
+/// A chunk's outputs on their way: o has what the state gives, the weights wait for v.
+struct Outputs {
+  float o[32];
+  uint32_t high[4][4];
+  uint32_t low[4][4];
+};
+
+/// The products with q. Waits for S^T at barrier 2; `fetch` runs while the first is on its way.
+template <typename Fetch>
+__device__ void begin_outputs(const Lane& lane, const Stage& stage, const Shared& s, int begin,
+                              const Fetch& fetch, Outputs& out) {
   const uint32_t q = shared_address(stage.q);
   const uint32_t k = shared_address(stage.k);
-  const uint32_t v = shared_address(stage.v);
   const uint32_t S = shared_address(s.S);
   float a[32];
-  float o[32];
   pin(a);
   wgmma_begin();
 #pragma unroll
@@ -96,44 +106,49 @@ __device__ inline void output_chunk(const LightningDevice& p, const Chunks& chun
     wgmma_bf16_64_tiles(a, tile_of_rows(q + at), tile_of_rows(k + at), step > 0);
   }
   wgmma_commit();
-  sync_some<2, kThreads>();
-  pin(o);
+  fetch();
+  sync_some<2, 256>();
+  pin(out.o);
   wgmma_begin();
 #pragma unroll
   for (int step = 0; step < 16; ++step) {
     const uint32_t at = step % 8 / 4 * kTile + step % 4 * 32;
-    wgmma_bf16_64_tiles(o, tile_of_rows(q + at), tile_of_rows(S + step / 8 * 2 * kTile + at),
+    wgmma_bf16_64_tiles(out.o, tile_of_rows(q + at), tile_of_rows(S + step / 8 * 2 * kTile + at),
                         step > 0);
   }
   wgmma_commit();
   wgmma_wait_for_all_but_one();
   pin(a);
-  uint32_t high[4][4];
-  uint32_t low[4][4];
-  weigh(lane, s.powers, a, high, low);
+  weigh(lane, s.powers, a, out.high, out.low);
   wgmma_wait();
-  pin(o);
+  pin(out.o);
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
-    const float since = s.powers(lane.row(e) + 1 - chunks.begin(chunk));
+    const float since = s.powers(lane.row(e) + 1 - begin);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      o[4 * i + 2 * e] *= since;
-      o[4 * i + 2 * e + 1] *= since;
+      out.o[4 * i + 2 * e] *= since;
+      out.o[4 * i + 2 * e + 1] *= since;
     }
   }
-  pin(o);
+}
+
+/// The product with v.
+template <typename Fetch>
+__device__ void end_outputs(const Stage& stage, const Fetch& fetch, Outputs& out) {
+  const uint32_t v = shared_address(stage.v);
+  pin(out.o);
   wgmma_begin();
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     const uint64_t b = tile_of_columns(v + step * 2048, kTile);
-    wgmma_bf16_64_columns(o, high[step], b, true);
-    wgmma_bf16_64_columns(o, low[step], b, true);
+    wgmma_bf16_64_columns(out.o, out.high[step], b, true);
+    wgmma_bf16_64_columns(out.o, out.low[step], b, true);
   }
   wgmma_commit();
+  fetch();
   wgmma_wait();
-  pin(o);
-  store_out(p, chunks, chunk, h, half, lane, o);
+  pin(out.o);
 }
 
 }  // namespace linestate::lightning_sm90
