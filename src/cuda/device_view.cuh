@@ -153,8 +153,7 @@ __device__ inline uint4 read_quad_bits(const void* data, bool narrow, int64_t at
 }
 
 /// One element likewise.
-__device__ inline uint32_t read_element_bits(const void* data, bool narrow, int64_t at,
-                                             bool live) {
+__device__ inline uint32_t read_element_bits(const void* data, bool narrow, int64_t at, bool live) {
   uint32_t bits = 0;
   const char* from = static_cast<const char*>(data) + at * (narrow ? 2 : 4);
   asm volatile(

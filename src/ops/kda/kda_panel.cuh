@@ -90,8 +90,8 @@ __device__ void fetch_packed_panel(const char* from, int64_t pitch, int rows, in
 #pragma unroll
     for (int i = 0; i < Panel::kQuads; ++i) {
       const bool live = r < rows && Panel::kLanes * 4 * i < channels;
-      copy_quad_async(&stage.quad[r][i][threadIdx.x],
-                      from + Panel::kLanes * (kNarrow ? 8 : 16) * i, kNarrow, live);
+      copy_quad_async(&stage.quad[r][i][threadIdx.x], from + Panel::kLanes * (kNarrow ? 8 : 16) * i,
+                      kNarrow, live);
     }
     if (r + 1 < rows) from += pitch;
   }
@@ -105,8 +105,7 @@ __device__ void fetch_kda_panel(const DeviceView<4>& state, int K, const KdaPane
   const int c = Panel::channel(0);
   const bool narrow = state.dtype != DType::kF32;
   const int rows = at.fresh ? 0 : at.V - row;  // the lane's, if less than kPanelRows
-  const int64_t base =
-      rows > 0 && c < K ? state.offset(at.slot, at.j, row) + c * state.step() : 0;
+  const int64_t base = rows > 0 && c < K ? state.offset(at.slot, at.j, row) + c * state.step() : 0;
   if (state.packed) {
     const int64_t bytes = narrow ? 2 : 4;
     const char* from = static_cast<const char*>(state.data) + base * bytes;
@@ -148,10 +147,11 @@ __device__ void take_kda_panel(const KdaPanelStage<Panel, kThreads>& stage, DTyp
   take(DType::kF16);
 }
 
-/// S <- S diag(alpha) + u k^T; alpha and k [kChannels] and the u of the warp's rows in shared memory.
+/// S <- S diag(alpha) + u k^T; alpha and k [kChannels] and the u of the warp's rows in shared
+/// memory.
 template <typename Panel>
 __device__ void update_kda_panel(const float* alpha, const float* k, const float* u,
-                                KdaPanelRows<Panel>& rows) {
+                                 KdaPanelRows<Panel>& rows) {
   const float4 four = *reinterpret_cast<const float4*>(u + Panel::group_row());
   const float of_row[kPanelRows] = {four.x, four.y, four.z, four.w};
 #pragma unroll
@@ -223,7 +223,8 @@ __device__ bool store_kda_panel(const DeviceView<4>& state, int K, const KdaPane
 /// S x (lower half of a group) and S y (upper half) of the row that the lane speaks for; x and y
 /// [kChannels] in shared memory.
 template <typename Panel>
-__device__ float kda_panel_products(const KdaPanelRows<Panel>& rows, const float* x, const float* y) {
+__device__ float kda_panel_products(const KdaPanelRows<Panel>& rows, const float* x,
+                                    const float* y) {
   float sums[2 * kPanelRows] = {};
 #pragma unroll
   for (int i = 0; i < Panel::kQuads; ++i) {

@@ -1,5 +1,5 @@
-// Persistent kernels over panels of the state: a block goes through its tasks, and while it works on
-// one, the state of the next is on the way.
+// Persistent kernels over panels of the state: a block goes through its tasks, and while it works
+// on one, the state of the next is on the way.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,7 @@ struct KdaTask {
 struct KdaTasks {
   int32_t count;
   int32_t piece_rows, V;
+  int32_t row_warps;          // warps that the rows of a piece need; a power of two
   FastDivider pieces, heads;  // by pieces of a head, by value heads
 
   __device__ KdaTask at(int32_t task) const {
@@ -58,20 +59,20 @@ struct KdaTasks {
   }
 };
 
-/// First of the warp's rows of S.
+/// First row of S of a warp; `warp` of a task's warps that have different rows.
 template <typename Panel>
-__device__ int first_row_of(const KdaTask& task) {
-  return task.begin + static_cast<int>(threadIdx.x / 32) * Panel::kWarpRows;
+__device__ int first_row_of(const KdaTask& task, int warp = static_cast<int>(threadIdx.x / 32)) {
+  return task.begin + warp * Panel::kWarpRows;
 }
 
 // What a block has to know of a task to fetch its state: a slot, or one of these.
 inline constexpr int64_t kNoState = -1;
 inline constexpr int64_t kFreshState = -2;
 
+/// Rows of S from `first` on.
 template <typename Panel>
-__device__ void fetch_task(const KdaDevice& p, const KdaTask& task, int64_t state,
+__device__ void fetch_task(const KdaDevice& p, const KdaTask& task, int64_t state, int first,
                            KdaPanelStage<Panel, kPanelThreads>& stage) {
-  const int first = first_row_of<Panel>(task);
   if (state == kNoState || first >= task.end) return;
   const bool fresh = state == kFreshState;
   fetch_kda_panel<Panel>(p.state, p.K, {fresh ? 0 : state, task.j, first, p.V, fresh}, stage);
@@ -101,8 +102,8 @@ __device__ void get_lanes(const float* from, float (&x)[Map::kElems]) {
 }
 
 /// Starts `kernel(device, tasks)` with `bytes` of shared memory a block. Few heads are cut into
-/// pieces of V, so that the whole GPU reads, unless a task has to own its head. Rows of S do not see
-/// each other: no bit depends on the cut.
+/// pieces of V, so that the whole GPU reads, unless a task has to own its head. Rows of S do not
+/// see each other: no bit depends on the cut.
 template <typename Map, typename Device>
 Status launch_kda_tasks(const char* name, void (*kernel)(Device, KdaTasks), const Device& device,
                         const KdaDevice& kda, int64_t rows, bool whole_heads, int bytes,
@@ -115,12 +116,16 @@ Status launch_kda_tasks(const char* name, void (*kernel)(Device, KdaTasks), cons
       "number of processors",
       cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, context.device.index));
   const int64_t heads = rows * kda.HV;
-  const int64_t warps = heads >= kPanelBlocks * processors ? kPanelWarps
-                        : 2 * heads >= processors           ? 2
-                                                            : 1;
+  constexpr int64_t kWarpRows = KdaPanelOf<Map>::kWarpRows;
+  // Smallest pieces that one round of blocks can take.
+  int64_t warps = whole_heads ? kPanelWarps : 1;
+  while (warps < kPanelWarps &&
+         heads * ceil_div(kda.V, warps * kWarpRows) > kPanelBlocks * processors) {
+    warps *= 2;
+  }
   KdaTasks tasks{};
-  tasks.piece_rows = whole_heads ? static_cast<int32_t>(kda.V)
-                                 : static_cast<int32_t>(warps * KdaPanelOf<Map>::kWarpRows);
+  tasks.piece_rows = static_cast<int32_t>(whole_heads ? kda.V : warps * kWarpRows);
+  tasks.row_warps = static_cast<int32_t>(warps);
   tasks.V = kda.V;
   const int64_t pieces = ceil_div(kda.V, tasks.piece_rows);
   const int64_t count = heads * pieces;

@@ -21,13 +21,16 @@ struct SlotPlane {
   int64_t size[4], dst_stride[4], src_stride[4];
   int64_t count;  // elements of a slot
   int32_t index;  // among all planes of the call
-  int32_t bytes;  // of a destination element
+  int32_t bytes;  // of a destination element; kWide when elements are moved in groups
   DType dst_dtype, src_dtype;
 };
 
-inline constexpr int kPlanesAtOnce = 16;
+inline constexpr int32_t kWide = 16;  // bytes
+
+inline constexpr int kPlanesAtOnce = 64;
 inline constexpr int kSlotThreads = 256;
-inline constexpr int64_t kSlotPiece = 16384;  // elements of one block
+inline constexpr int kSlotAtOnce = 8;  // elements of a thread that are on their way at once
+inline constexpr int64_t kSlotPiece = kSlotThreads * kSlotAtOnce;  // elements of one block
 
 struct SlotPlanes {
   SlotPlane plane[kPlanesAtOnce];
@@ -35,6 +38,29 @@ struct SlotPlanes {
   int64_t ids;
   DeviceStatus* status;
 };
+
+/// Takes elements in groups of kWide bytes where both layouts allow it: what counts elements and
+/// strides then counts groups.
+inline void widen_slot_plane(SlotPlane& plane) {
+  const int64_t each = kWide / plane.bytes;
+  const auto wide = [](int64_t bytes) { return bytes % kWide == 0; };
+  bool fits = plane.dst_dtype == plane.src_dtype && plane.size[3] % each == 0 &&
+              plane.dst_stride[3] == 1 && plane.src_stride[3] == 1 && wide(plane.dst_pitch) &&
+              wide(plane.src_pitch) && wide(reinterpret_cast<intptr_t>(plane.dst)) &&
+              wide(reinterpret_cast<intptr_t>(plane.src));
+  for (int d = 0; d < 3; ++d) {
+    if (plane.size[d] == 1) continue;
+    fits = fits && plane.dst_stride[d] % each == 0 && plane.src_stride[d] % each == 0;
+  }
+  if (!fits) return;
+  plane.size[3] /= each;
+  plane.count /= each;
+  for (int d = 0; d < 3; ++d) {
+    plane.dst_stride[d] /= each;
+    plane.src_stride[d] /= each;
+  }
+  plane.bytes = kWide;
+}
 
 inline SlotPlane slot_plane(const ConstTensorView& dst, const ConstTensorView& src, size_t index) {
   const SlotWalk walk(dst, src);
@@ -56,6 +82,7 @@ inline SlotPlane slot_plane(const ConstTensorView& dst, const ConstTensorView& s
   plane.bytes = static_cast<int32_t>(dtype_bytes(dst.dtype));
   plane.dst_dtype = dst.dtype;
   plane.src_dtype = src.dtype;
+  widen_slot_plane(plane);
   return plane;
 }
 
@@ -64,6 +91,7 @@ struct SlotElement {
 };
 
 __device__ inline SlotElement slot_element(const SlotPlane& plane, int64_t i) {
+  if (plane.size[3] == plane.count) return {i * plane.dst_stride[3], i * plane.src_stride[3]};
   SlotElement at{0, 0};
 #pragma unroll
   for (int d = 3; d >= 0; --d) {

@@ -5,8 +5,8 @@
 #include "ops/common/conv_window_device.cuh"
 #include "ops/draft_tree/draft_tree_device.cuh"
 #include "ops/kda/commit/kda_commit_kernels.h"
-#include "ops/kda/kda_record_device.cuh"
 #include "ops/kda/kda_panel_tasks.cuh"
+#include "ops/kda/kda_record_device.cuh"
 
 namespace linestate {
 namespace {
@@ -36,6 +36,13 @@ __device__ int64_t state_of(const Commit& p, int64_t n) {
   const DeviceRow row = read_verify_row(p.kda.rows, n, nullptr);
   if (!row.live || p.nodes.accepted_node.at(n) < 0) return kNoState;
   return row.fresh ? kFreshState : row.slot;
+}
+
+template <typename Map>
+__device__ void fetch_next(const Commit& p, const KdaTask& task, int64_t state,
+                           CommitShared<Map>& shared) {
+  using Panel = KdaPanelOf<Map>;
+  fetch_task<Panel>(p.kda, task, state, first_row_of<Panel>(task), shared.stage);
 }
 
 /// Records of the path from number `begin` on, a warp each. By the whole block.
@@ -68,7 +75,7 @@ __device__ void load_records(const Commit& p, const KdaTask& task, const DeviceR
 
 template <typename Panel>
 __device__ void keep_panel(const Commit& p, int64_t n, int64_t slot, const KdaTask& task,
-                          const KdaPanelRows<Panel>& rows) {
+                           const KdaPanelRows<Panel>& rows) {
   const KdaPanelAt at{slot, task.j, first_row_of<Panel>(task), task.end, false};
   if (!store_kda_panel<Panel>(p.kda.state, p.kda.K, at, rows)) {
     raise_overflow(p.kda.status, n, slot, p.kda.layer);
@@ -100,7 +107,7 @@ __device__ void commit_rows(const Commit& p, const KdaTask& task, const DeviceRo
     if (at == 0 && done > 0) load_records<Map>(p, task, row, done, shared);
     if (first >= task.end) continue;
     update_kda_panel<Panel>(shared.alpha[at], shared.k[at], shared.u[at] + (first - task.begin),
-                          rows);
+                            rows);
     if (done + 1 == next) next = keep_snapshots<Panel>(p, task, row, length, next, rows);
   }
   if (first < task.end) keep_panel<Panel>(p, task.n, row.slot, task, rows);
@@ -135,14 +142,14 @@ __device__ void commit_task(const Commit& p, const KdaTasks& tasks, int32_t now,
   }
   if (shared.path.length == 0) {
     wait_async_copies();
-    fetch_task<Panel>(p.kda, tasks.at(after), state, shared.stage);
+    fetch_next<Map>(p, tasks.at(after), state, shared);
     return;
   }
   load_records<Map>(p, task, row, 0, shared);
   commit_windows(p, tasks, task, row, shared.path);
   KdaPanelRows<Panel> rows;
   take_kda_panel<Panel>(shared.stage, p.kda.state.dtype, rows);
-  fetch_task<Panel>(p.kda, tasks.at(after), state, shared.stage);
+  fetch_next<Map>(p, tasks.at(after), state, shared);
   commit_rows<Map>(p, task, row, rows, shared);
 }
 
@@ -152,7 +159,7 @@ __global__ void __launch_bounds__(kPanelThreads, kPanelBlocks)
   extern __shared__ __align__(16) char memory[];
   auto& shared = *reinterpret_cast<CommitShared<Map>*>(memory);
   const KdaTask task = tasks.at(static_cast<int32_t>(blockIdx.x));
-  fetch_task<KdaPanelOf<Map>>(p.kda, task, state_of(p, task.n), shared.stage);
+  fetch_next<Map>(p, task, state_of(p, task.n), shared);
   for (auto now = static_cast<int32_t>(blockIdx.x); now < tasks.count; now = tasks.after(now)) {
     commit_task<Map>(p, tasks, now, shared);
   }

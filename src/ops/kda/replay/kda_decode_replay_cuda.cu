@@ -34,7 +34,7 @@ template <typename Map>
 struct ReplayShared {
   KdaStageOf<Map> stage;
   float alpha[Map::kChannels], k[Map::kChannels], q[Map::kChannels];  // of the token
-  float gamma[Map::kChannels];                                       // since the checkpoint
+  float gamma[Map::kChannels];                                        // since the checkpoint
   float gamma_k[Map::kChannels], gamma_q[Map::kChannels];
   float k_dot[kMaxReplayLength], q_dot[kMaxReplayLength];  // of the pending keys, decayed to now
   float kq, beta;
@@ -144,11 +144,25 @@ __device__ uint32_t read_value(const Replay& p, const Step& step, int r, int row
                            r < step.pending && row < p.kda.V);
 }
 
-/// S0 <- S0 diag(Gamma) + sum_r u_r kappa_r^T + u k^T; `u` as the lane that speaks for a row has it.
+/// u of the first records.
+__device__ void read_values(const Replay& p, const Step& step, int row,
+                            uint32_t (&values)[kValuesAhead]) {
+  const bool narrow = p.values.dtype != DType::kF32;
+  const int pending = row < p.kda.V ? step.pending : 0;
+  const int64_t pitch = p.values.stride[2] * (narrow ? 2 : 4);
+  const char* from = static_cast<const char*>(p.values.data) +
+                     p.values.offset(step.row.slot, step.j, 0, row) * (narrow ? 2 : 4);
+#pragma unroll
+  for (int r = 0; r < kValuesAhead; ++r, from += pitch) {
+    values[r] = read_element_bits(from, narrow, 0, r < pending);
+  }
+}
+
+/// S0 <- S0 diag(Gamma) + sum_r u_r kappa_r^T + u k^T; `u` as the lane that speaks for a row has
+/// it.
 template <typename Map>
 __device__ void flush_rows(const Replay& p, const Step& step, int first, float u,
-                           const ReplayShared<Map>& shared,
-                           KdaPanelRows<KdaPanelOf<Map>>& rows) {
+                           const ReplayShared<Map>& shared, KdaPanelRows<KdaPanelOf<Map>>& rows) {
   using Panel = KdaPanelOf<Map>;
   const int row = first + Panel::group_row();
 #pragma unroll
@@ -184,8 +198,7 @@ __device__ void flush_rows(const Replay& p, const Step& step, int first, float u
 /// `sum`; what is fetched ahead of the records is `ahead`. False on overflow.
 template <typename Map>
 __device__ bool answer_rows(const Replay& p, const Step& step, int first, float v,
-                            const uint32_t (&ahead)[kValuesAhead],
-                            const ReplayShared<Map>& shared,
+                            const uint32_t (&ahead)[kValuesAhead], const ReplayShared<Map>& shared,
                             KdaPanelRows<KdaPanelOf<Map>>& rows) {
   using Panel = KdaPanelOf<Map>;
   const int row = first + Panel::row();
@@ -220,14 +233,15 @@ struct Next {
 
 template <typename Map>
 __device__ void fetch_next(const Replay& p, const Next& next, ReplayShared<Map>& shared) {
-  fetch_task<KdaPanelOf<Map>>(p.kda, {0, next.j, 0, p.kda.V}, next.state, shared.stage);
+  const KdaTask task{0, next.j, 0, p.kda.V};
+  fetch_task<KdaPanelOf<Map>>(p.kda, task, next.state, first_row_of<KdaPanelOf<Map>>(task),
+                              shared.stage);
 }
 
 /// All rows of S, a warp kWarpRows of them at once, from `first` on; the first ones are on the way.
 template <typename Map>
-__device__ bool ask_rows(const Replay& p, const Step& step, const Next& next,
-                         float v, const uint32_t (&ahead)[kValuesAhead],
-                         ReplayShared<Map>& shared) {
+__device__ bool ask_rows(const Replay& p, const Step& step, const Next& next, float v,
+                         const uint32_t (&ahead)[kValuesAhead], ReplayShared<Map>& shared) {
   using Panel = KdaPanelOf<Map>;
   constexpr int kBlockRows = kPanelWarps * Panel::kWarpRows;
   int first = static_cast<int>(threadIdx.x / 32) * Panel::kWarpRows;
@@ -239,8 +253,7 @@ __device__ bool ask_rows(const Replay& p, const Step& step, const Next& next,
     fetch_kda_panel<Panel>(p.kda.state, p.kda.K,
                            {step.row.slot, step.j, first, p.kda.V, step.row.fresh}, shared.stage);
     uint32_t values[kValuesAhead];
-#pragma unroll
-    for (int r = 0; r < kValuesAhead; ++r) values[r] = read_value(p, step, r, first + Panel::row());
+    read_values(p, step, first + Panel::row(), values);
     const int row = first + Panel::row();
     const float value = row < p.kda.V ? load_at(p.kda.v, step.n, step.j, row) : 0.0f;
     take_kda_panel<Panel>(shared.stage, p.kda.state.dtype, rows);
@@ -267,8 +280,7 @@ __device__ void buffered_step(const Replay& p, const Step& step, const Next& nex
   }
   const uint32_t v = read_element_bits(p.kda.v.data, p.kda.v.dtype != DType::kF32,
                                        p.kda.v.offset(step.n, step.j, row), row < p.kda.V);
-#pragma unroll
-  for (int r = 0; r < kValuesAhead; ++r) ahead[r] = read_value(p, step, r, row);
+  read_values(p, step, row, ahead);
   if (warp == kPanelWarps - 1) share_token<Map>(p, step, shared);  // it has the fewest keys
   __syncthreads();
   bool fits = true;

@@ -1,7 +1,7 @@
-// Verify on a GPU. A row of few nodes is answered in dual form, all nodes at once. A longer one goes
-// node by node with its rows of the state in registers: a node that does not follow the one before
-// it starts from the committed state again and takes the records of its path. Which of the two it is
-// depends on the row's own number of nodes. The state is only read.
+// Verify on a GPU. A row of few nodes is answered in dual form, all nodes at once. A longer one
+// goes node by node with its rows of the state in registers: a node that does not follow the one
+// before it starts from the committed state again and takes the records of its path. Which of the
+// two it is depends on the row's own number of nodes. The state is only read.
 #include "base/int_math.h"
 #include "cuda/finite_check.h"
 #include "cuda/launch.cuh"
@@ -91,7 +91,16 @@ __device__ int64_t state_of(const DeviceRow& row) {
   return row.fresh ? kFreshState : row.slot;
 }
 
-/// Task number `now`, whose state is on its way; starts the way of the next one's as soon as it can.
+template <typename Map>
+__device__ void fetch_next(const Verify& p, const KdaTasks& tasks, const KdaTask& task,
+                           int64_t state, VerifyShared<Map>& shared) {
+  using Panel = KdaPanelOf<Map>;
+  fetch_task<Panel>(p.kda, task, state, first_row_of<Panel>(task, row_warp(tasks.row_warps)),
+                    shared.stage);
+}
+
+/// Task number `now`, whose state is on its way; starts the way of the next one's as soon as it
+/// can.
 template <typename Map>
 __device__ void verify_task(const Verify& p, const KdaTasks& tasks, int32_t now,
                             VerifyShared<Map>& shared) {
@@ -109,7 +118,7 @@ __device__ void verify_task(const Verify& p, const KdaTasks& tasks, int32_t now,
       fill_draft_tree(p.parent, row, task.n, task.status(p.kda.status), shared.tree);
       walk_block<Map>(p, task, shared.tree);
     }
-    fetch_task<Panel>(p.kda, tasks.at(after), state, shared.stage);
+    fetch_next<Map>(p, tasks, tasks.at(after), state, shared);
     return;
   }
   prepare_nodes<Map>(p, row, task, shared.tree, shared.nodes);
@@ -117,9 +126,8 @@ __device__ void verify_task(const Verify& p, const KdaTasks& tasks, int32_t now,
   relate_nodes<Map>(row, shared.tree, shared.nodes);
   KdaPanelRows<Panel> rows;
   take_kda_panel<Panel>(shared.stage, p.kda.state.dtype, rows);
-  fetch_task<Panel>(p.kda, tasks.at(after), state, shared.stage);
-  const int first = first_row_of<Panel>(task);
-  if (first < task.end) answer_nodes<Map, Panel>(p, row, task, first, rows, shared.nodes);
+  fetch_next<Map>(p, tasks, tasks.at(after), state, shared);
+  answer_nodes<Map, Panel>(p, row, task, tasks.row_warps, rows, shared.nodes);
 }
 
 /// Row N is the tail behind all rows.
@@ -129,9 +137,8 @@ __global__ void __launch_bounds__(kPanelThreads, kPanelBlocks)
   extern __shared__ __align__(16) char memory[];
   auto& shared = *reinterpret_cast<VerifyShared<Map>*>(memory);
   const KdaTask task = tasks.at(static_cast<int32_t>(blockIdx.x));
-  fetch_task<KdaPanelOf<Map>>(p.kda, task,
-                             state_of<Map>(read_verify_row(p.kda.rows, task.n, nullptr)),
-                             shared.stage);
+  fetch_next<Map>(p, tasks, task, state_of<Map>(read_verify_row(p.kda.rows, task.n, nullptr)),
+                  shared);
   for (auto now = static_cast<int32_t>(blockIdx.x); now < tasks.count; now = tasks.after(now)) {
     verify_task<Map>(p, tasks, now, shared);
   }
@@ -142,8 +149,10 @@ __global__ void __launch_bounds__(kPanelThreads, kPanelBlocks)
 Status kda_verify_cuda(const KdaVerifyParams& params, const ExecContext& context) {
   const CudaDeviceGuard guard(context.device.index);
   LINESTATE_RETURN_IF_ERROR(guard.status());
-  Verify p{kda_device(params.kda, context), kda_record_device(params.record),
-           index_view(params.parent), {}};
+  Verify p{kda_device(params.kda, context),
+           kda_record_device(params.record),
+           index_view(params.parent),
+           {}};
   p.heads = FastDivider(p.kda.HV / p.kda.H);
   const Status status = with_kda_map(p.kda.K, [&]<typename Map>() {
     return launch_kda_tasks<Map>("kda_verify", kda_verify_kernel<Map>, p, p.kda,

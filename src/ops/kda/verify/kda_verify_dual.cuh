@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "ops/draft_tree/draft_tree_device.cuh"
-#include "ops/kda/kda_record_device.cuh"
 #include "ops/kda/kda_panel_token.cuh"
+#include "ops/kda/kda_record_device.cuh"
 
 namespace linestate {
 
@@ -38,12 +38,12 @@ struct DualNodes {
     float alpha[kMost][kChannels];
     float sums[kMost][kPanelThreads];  // products with S0 of each thread, once alpha is used up
   };
-  float k[kMost][kChannels];     // k^, then times Gamma
-  float q[kMost][kChannels];     // scale q^, then times Gamma
-  float v[kMost][kPanelBlockRows];   // of the block's rows; u once it is known
-  float pair[2][kMost][kMost];   // [][i][j]: kappa_ij . k^_i and kappa_ij . q_i
+  float k[kMost][kChannels];        // k^, then times Gamma
+  float q[kMost][kChannels];        // scale q^, then times Gamma
+  float v[kMost][kPanelBlockRows];  // of the block's rows; u once it is known
+  float pair[2][kMost][kMost];      // [][i][j]: kappa_ij . k^_i and kappa_ij . q_i
   float beta[kMost];
-  uint32_t path[kMost];          // nodes from the root to i, itself included; 0 = inert
+  uint32_t path[kMost];  // nodes from the root to i, itself included; 0 = inert
 };
 
 template <typename Map>
@@ -297,19 +297,32 @@ __device__ void solve_nodes(const DeviceRow& row, int begin, int lane_row, bool 
   __syncwarp();  // for the next eight
 }
 
-/// The warp's rows of S through all nodes.
+/// Where few rows of S are in a task, several warps have the same ones and share the nodes.
+__device__ inline int row_warp(int row_warps) {
+  return static_cast<int>(threadIdx.x / 32) & (row_warps - 1);
+}
+
+/// The task's rows of S through all nodes. By the whole block.
 template <typename Map, typename Panel>
-__device__ void answer_nodes(const KdaVerifyDevice& p, const DeviceRow& row,
-                             const KdaTask& task, int first,
-                             const KdaPanelRows<Panel>& rows, DualNodes<Map>& nodes) {
+__device__ void answer_nodes(const KdaVerifyDevice& p, const DeviceRow& row, const KdaTask& task,
+                             int row_warps, const KdaPanelRows<Panel>& rows,
+                             DualNodes<Map>& nodes) {
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int first = first_row_of<Panel>(task, row_warp(row_warps));
+  const int column = row_warp(row_warps) * 32 + lane_id();
+  const int shares = kPanelWarps / row_warps;
+  if (first < task.end) {
+#pragma unroll 1
+    for (int i = warp / row_warps; i < row.valid; i += shares) {
+      if (nodes.path[i] == 0) continue;
+      nodes.sums[i][column] = kda_panel_products<Panel>(rows, nodes.k[i], nodes.q[i]);
+    }
+  }
+  if (shares > 1) __syncthreads();
+  if (first >= task.end || warp >= row_warps) return;
   const int lane_row = first - task.begin + Panel::row();
   const int at = task.begin + lane_row;
   const bool stores = Panel::speaks() && at < task.end;
-#pragma unroll 1
-  for (int i = 0; i < row.valid; ++i) {
-    if (nodes.path[i] == 0) continue;
-    nodes.sums[i][threadIdx.x] = kda_panel_products<Panel>(rows, nodes.k[i], nodes.q[i]);
-  }
   NodeResult result = node_result<Panel>(p, row.token_begin, task.j, at);
 #pragma unroll 1
   for (int begin = 0; begin < row.valid; begin += 8) {

@@ -5,7 +5,9 @@ namespace linestate {
 namespace {
 
 __device__ void clear_element(const SlotPlane& plane, char* slot, int64_t at) {
-  if (plane.bytes == 4) {
+  if (plane.bytes == kWide) {
+    reinterpret_cast<uint4*>(slot)[at] = make_uint4(0, 0, 0, 0);
+  } else if (plane.bytes == 4) {
     reinterpret_cast<uint32_t*>(slot)[at] = 0;
   } else {
     reinterpret_cast<uint16_t*>(slot)[at] = 0;

@@ -24,6 +24,25 @@ __device__ bool copy_element(const SlotPlane& plane, char* to, const char* from,
   return true;
 }
 
+/// Elements [begin, end) of a slot, of which the block takes kSlotPiece at most: all of a thread's
+/// are read before any is written.
+__device__ void copy_groups(const SlotPlane& plane, uint4* to, const uint4* from, int64_t begin,
+                            int64_t end) {
+  uint4 group[kSlotAtOnce];
+  int64_t dst[kSlotAtOnce];
+#pragma unroll
+  for (int n = 0; n < kSlotAtOnce; ++n) {
+    const int64_t e = begin + threadIdx.x + n * kSlotThreads;
+    const SlotElement at = slot_element(plane, e);
+    dst[n] = at.dst;
+    if (e < end) group[n] = from[at.src];
+  }
+#pragma unroll
+  for (int n = 0; n < kSlotAtOnce; ++n) {
+    if (begin + threadIdx.x + n * kSlotThreads < end) to[dst[n]] = group[n];
+  }
+}
+
 __device__ bool copy_slot(const SlotPlane& plane, int64_t to, int64_t from) {
   char* dst = plane.dst + to * plane.dst_pitch;
   const char* src = plane.src + from * plane.src_pitch;
@@ -31,6 +50,11 @@ __device__ bool copy_slot(const SlotPlane& plane, int64_t to, int64_t from) {
   for (int64_t begin = blockIdx.z * kSlotPiece; begin < plane.count;
        begin += gridDim.z * kSlotPiece) {
     const int64_t end = min(begin + kSlotPiece, plane.count);
+    if (plane.bytes == kWide) {
+      copy_groups(plane, reinterpret_cast<uint4*>(dst), reinterpret_cast<const uint4*>(src), begin,
+                  end);
+      continue;
+    }
     for (int64_t e = begin + threadIdx.x; e < end; e += kSlotThreads) {
       fits &= copy_element(plane, dst, src, slot_element(plane, e));
     }
