@@ -7,6 +7,7 @@
 #include "linestate/ops/causal_conv1d.h"
 #include "linestate/ops/draft_tree.h"
 #include "linestate/ops/kda.h"
+#include "linestate/ops/kda_decode_step.h"
 #include "linestate/ops/kda_verify.h"
 #include "linestate/ops/lightning.h"
 #include "linestate/ops/lightning_verify.h"
@@ -90,6 +91,16 @@ void visit_views(KdaParams& p, const Visit& visit) {
   visit_views(p.rows, visit);
   visit_views(p.snapshots, visit);
   visit_all(visit, p.q, p.k, p.v, p.gate, p.beta, p.state, p.out);
+  if (p.gate_form == KdaGate::kActivated) return;  // the others are not looked at
+  visit_all(visit, p.A_log, p.dt_bias);
+}
+
+template <typename Visit>
+void visit_views(KdaDecodeStepParams& p, const Visit& visit) {
+  visit_views(p.rows, visit);
+  visit_views(p.snapshots, visit);
+  visit_all(visit, p.x, p.conv_weight, p.conv_bias, p.window, p.gate, p.beta, p.state,
+            p.norm_weight, p.z, p.out);
   if (p.gate_form == KdaGate::kActivated) return;  // the others are not looked at
   visit_all(visit, p.A_log, p.dt_bias);
 }

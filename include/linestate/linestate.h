@@ -13,6 +13,7 @@
 #include "linestate/ops/causal_conv1d.h"
 #include "linestate/ops/draft_tree.h"
 #include "linestate/ops/kda.h"
+#include "linestate/ops/kda_decode_step.h"
 #include "linestate/ops/kda_verify.h"
 #include "linestate/ops/lightning.h"
 #include "linestate/ops/lightning_verify.h"

@@ -5,6 +5,8 @@
 #include "backends/backend_common.h"
 #include "backends/token_fill.h"
 #include "base/check.h"
+#include "dispatch/external_registry.h"
+#include "ops/kda/decode_step/kda_decode_step_kernels.h"
 #include "ops/norm/gated_rms_norm/gated_rms_norm_kernels.h"
 
 namespace linestate {
@@ -104,6 +106,54 @@ KdaReplayParams replay_params(const KdaSegment& plan) {
   return {plan.kda, plan.ring, plan.segment.replay_pending, plan.segment.replay_flush};
 }
 
+/// True when nobody has asked for a row of `op`, nor brought one.
+template <typename Params>
+bool is_free(const char* op, std::string_view kernel) {
+  return requested_kernel(op, kernel) == kAutoKernel && external_rows<Params>(op) == nullptr;
+}
+
+KdaDecodeStepParams step_params(const KdaSegment& plan) {
+  KdaDecodeStepParams step;
+  step.rows = plan.kda.rows;
+  step.x = plan.conv.x;
+  step.conv_weight = plan.conv.weight;
+  step.conv_bias = plan.conv.bias;
+  step.activation = plan.conv.activation;
+  step.window = plan.conv.window;
+  step.gate = plan.kda.gate;
+  step.beta = plan.kda.beta;
+  step.gate_form = plan.kda.gate_form;
+  step.beta_form = plan.kda.beta_form;
+  step.A_log = plan.kda.A_log;
+  step.dt_bias = plan.kda.dt_bias;
+  step.lower_bound = plan.kda.lower_bound;
+  step.state = plan.kda.state;
+  step.out = plan.norm ? plan.gated_norm.out : plan.kda.out;
+  if (plan.norm) {
+    step.norm_weight = plan.gated_norm.weight;
+    step.z = plan.gated_norm.z;
+    step.eps = plan.gated_norm.eps;
+  }
+  step.snapshots = plan.kda.snapshots;
+  step.layer = plan.kda.layer;
+  return step;
+}
+
+/// True when one launch does the segment: same bits, so it needs no name of its own.
+bool fuses(const KdaSegment& plan, const KdaKernelNames& names, const ExecContext& context) {
+  if (context.device.type != DeviceType::kCuda || plan.segment.kind != RowKind::kDecode ||
+      replays(plan) || !is_free<CausalConv1dParams>("causal_conv1d_update", names.conv) ||
+      !is_free<KdaParams>("kda_decode", names.attention) ||
+      !is_free<GatedRmsNormParams>("gated_rms_norm", names.norm)) {
+    return false;
+  }
+  for (const auto& row : kKdaDecodeStepRows) {
+    if (row.device != DeviceType::kCuda || row.run == nullptr) continue;
+    if (row.refuse(step_params(plan), context).empty()) return true;
+  }
+  return false;
+}
+
 Result<int64_t> conv_scratch(const KdaSegment& plan, const KdaKernelNames& names,
                              const ExecContext& context) {
   switch (plan.segment.kind) {
@@ -162,6 +212,9 @@ Result<int64_t> kda_segment_scratch(const KdaSegment& plan, const KdaKernelNames
     LINESTATE_RETURN_IF_ERROR(check_dtype("record_x", plan.record_x, {plan.conv.x.dtype}));
     LINESTATE_RETURN_IF_ERROR(check_placement("record_x", plan.record_x, context));
   }
+  if (fuses(plan, names, context)) {
+    return kda_decode_step_workspace_bytes(step_params(plan), context);
+  }
   const Result<int64_t> conv = conv_scratch(plan, names, context);
   if (!conv.ok()) return conv.status();
   const Result<int64_t> attention = attention_scratch(plan, names, context);
@@ -175,6 +228,7 @@ Result<int64_t> kda_segment_scratch(const KdaSegment& plan, const KdaKernelNames
 
 Status run_kda_segment(const KdaSegment& plan, const KdaKernelNames& names,
                        const ExecContext& context) {
+  if (fuses(plan, names, context)) return kda_decode_step(step_params(plan), context);
   LINESTATE_RETURN_IF_ERROR(run_attention(plan, names, context));
   if (!plan.norm) return {};
   LINESTATE_RETURN_IF_ERROR(
@@ -186,6 +240,10 @@ Status run_kda_segment(const KdaSegment& plan, const KdaKernelNames& names,
 
 void explain_kda_segment(const KdaSegment& plan, const KdaKernelNames& names,
                          const ExecContext& context, std::vector<KernelChoice>& choices) {
+  if (fuses(plan, names, context)) {
+    choices.push_back(explain_kda_decode_step(step_params(plan), context));
+    return;
+  }
   const ConstTensorView& parent = plan.segment.parent;
   switch (plan.segment.kind) {
     case RowKind::kDecode:

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 #include <utility>
 
@@ -39,12 +40,27 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   unsigned cluster = 1;   // blocks that share their memory; above 1 needs sm_90
+  unsigned shared = 0;    // bytes of dynamic shared memory; above 48 KB see allow_shared_memory
   bool overlaps = false;  // the kernel calls wait_for_earlier_kernel: the context may ask for it
 };
 
 /// Whether the context asks for overlapping kernels and its device can.
 inline bool launches_overlap(const ExecContext& context) {
   return context.overlap && cuda_architecture(context.device.index) >= 90;
+}
+
+/// Lets `kernel` take `bytes` of dynamic shared memory on the context's device. `devices` is the
+/// kernel's own: the devices that have been told, so that the runtime is asked once.
+template <typename... Formal>
+Status allow_shared_memory(void (*kernel)(Formal...), int bytes, const ExecContext& context,
+                           std::atomic<uint64_t>& devices) {
+  const uint64_t bit = uint64_t{1} << (context.device.index & 63);
+  if ((devices.load(std::memory_order_relaxed) & bit) != 0) return {};
+  LINESTATE_CUDA_CALL("shared memory",
+                      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                           cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  devices.fetch_or(bit, std::memory_order_relaxed);
+  return {};
 }
 
 /// launch() in a shape. REQUIRES: the context's device is current.
@@ -56,6 +72,7 @@ Status launch_shaped(const char* name, void (*kernel)(Formal...), const LaunchSh
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared;
   config.stream = static_cast<cudaStream_t>(context.stream);
   config.attrs = attributes;
   if (shape.cluster > 1) {

@@ -12,6 +12,7 @@
 #include "ops/draft_tree/from_links/tree_from_links_kernels.h"
 #include "ops/kda/commit/kda_commit_kernels.h"
 #include "ops/kda/decode/kda_decode_kernels.h"
+#include "ops/kda/decode_step/kda_decode_step_kernels.h"
 #include "ops/kda/prefill/kda_prefill_kernels.h"
 #include "ops/kda/replay/kda_decode_replay_kernels.h"
 #include "ops/kda/verify/kda_verify_kernels.h"
@@ -66,6 +67,7 @@ int main(int argc, char** argv) {
   mirror_rows(tree_from_links_table());
   mirror_rows(kda_commit_table());
   mirror_rows(kda_decode_table());
+  mirror_rows(kda_decode_step_table());
   mirror_rows(kda_prefill_table());
   mirror_rows(kda_decode_replay_table());
   mirror_rows(kda_verify_table());

@@ -154,6 +154,18 @@ Status run_mirrored(const Params& params, const ExecContext& context, void* user
   return MirroredCall<Params>(*static_cast<const OpTable<Params>*>(user), params, context).run();
 }
 
+/// What the "cuda" row says: a problem that it refuses runs on the CPU's own row.
+template <typename Params>
+std::string refuse_mirrored(const Params& params, const ExecContext& context, void* user) {
+  ExecContext on_gpu = context;
+  on_gpu.device = kGpu;
+  for (const auto& row : static_cast<const OpTable<Params>*>(user)->rows) {
+    if (std::string_view(row.name) != "cuda" || row.refuse == nullptr) continue;
+    return row.refuse(params, on_gpu);
+  }
+  return {};
+}
+
 /// Puts the table's "cuda" row, where there is one, in front of its "cpu" row.
 template <typename Params>
 void mirror_rows(const OpTable<Params>& table) {
@@ -165,6 +177,7 @@ void mirror_rows(const OpTable<Params>& table) {
   kernel.name = "cpu";
   kernel.device = DeviceType::kCpu;
   kernel.summary = "the cuda row on copies of host tensors";
+  kernel.refuse = refuse_mirrored<Params>;
   kernel.run = run_mirrored<Params>;
   kernel.user = const_cast<OpTable<Params>*>(&table);
   const Status status = ExternalRegistry<Params>::get().shadow(table.op, kernel);

@@ -8,6 +8,7 @@
 #include "cuda/launch.cuh"
 #include "cuda/warp.cuh"
 #include "linestate/exec_context.h"
+#include "ops/common/gated_norm_device.cuh"
 
 namespace linestate {
 
@@ -54,14 +55,10 @@ __device__ void norm_group(const NormDevice& p, int64_t t, int64_t g, float* par
     if (thread == 0) store_at(p.sum_sq, sum, t, g);
     return;
   }
-  const float factor = 1.0f / sqrtf(sum / p.count + p.eps);
+  const float factor = norm_factor(sum, p.count, p.eps);
   for (int64_t i = thread; i < p.n; i += kThreads) {
     float y = load_at(p.x, t, g, i) * factor * load_at(p.weight, g, i);
-    if (p.gate.data != nullptr) {
-      const float z = load_at(p.gate, t, g, i);
-      const float e = expf(-fabsf(z));
-      y *= (z < 0.0f ? e : 1.0f) / (1.0f + e);
-    }
+    if (p.gate.data != nullptr) y *= norm_gate(load_at(p.gate, t, g, i));
     store_at(p.out, y, t, g, i);
   }
 }

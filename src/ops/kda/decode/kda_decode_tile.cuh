@@ -143,7 +143,7 @@ Status run_kda_decode_tiles(const KdaDevice& p, int64_t N, const ExecContext& co
   const int64_t pieces = p.V / KdaDecodeBlock<kNarrow, kWarps, kPasses>::kRows;
   const KdaDecodeTiles tiles{FastDivider(pieces), FastDivider(p.HV), FastDivider(p.HV / p.H),
                              launches_overlap(context)};
-  const LaunchShape shape{grid_of(N * p.HV * pieces), 32 * kWarps, 1, true};
+  const LaunchShape shape{grid_of(N * p.HV * pieces), 32 * kWarps, 1, 0, true};
   return launch_shaped("kda_decode", kda_decode_tile_kernel<kNarrow, kWarps, kPasses>, shape,
                        context, p, tiles);
 }

@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(256 / kSplit, 2 * kSplit)
 template <bool kNarrow, int kSplit>
 Status run_lightning_decode_tiles(const LightningDevice& p, int64_t N, const ExecContext& context) {
   const LightningDecodeTiles tiles{FastDivider(p.H), launches_overlap(context)};
-  const LaunchShape shape{grid_of(N * p.H * kSplit), 256 / kSplit, 1, true};
+  const LaunchShape shape{grid_of(N * p.H * kSplit), 256 / kSplit, 1, 0, true};
   return launch_shaped("lightning_decode", lightning_decode_tile_kernel<kNarrow, kSplit>, shape,
                        context, p, tiles);
 }
