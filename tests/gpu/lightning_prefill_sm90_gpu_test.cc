@@ -1,5 +1,6 @@
-// The row "cuda_sm90" of lightning_prefill: golden files, the row contract, dtypes, bits, segments,
-// and what it refuses. Calls run through MirroredCall: eagerly and from a graph, same bits.
+// The row "cuda_sm90" of lightning_prefill against float64 (no golden file has its sizes and
+// dtype): the row contract, dtypes, bits, segments, and what it refuses. Calls run through
+// MirroredCall: eagerly and from a graph, same bits.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,9 +9,7 @@
 
 #include "linestate/kernel_registry.h"
 #include "ops/lightning/prefill/lightning_prefill_kernels.h"
-#include "testing/golden.h"
 #include "testing/lightning_case.h"
-#include "testing/safetensors.h"
 #include "tests/gpu/mirrored_rows_fixture.h"
 
 namespace linestate::testing {
