@@ -59,20 +59,20 @@ struct KdaTasks {
   }
 };
 
-/// First row of S of a warp; `warp` of a task's warps that have different rows.
+/// First of the warp's rows of S.
 template <typename Panel>
-__device__ int first_row_of(const KdaTask& task, int warp = static_cast<int>(threadIdx.x / 32)) {
-  return task.begin + warp * Panel::kWarpRows;
+__device__ int first_row_of(const KdaTask& task) {
+  return task.begin + static_cast<int>(threadIdx.x / 32) * Panel::kWarpRows;
 }
 
 // What a block has to know of a task to fetch its state: a slot, or one of these.
 inline constexpr int64_t kNoState = -1;
 inline constexpr int64_t kFreshState = -2;
 
-/// Rows of S from `first` on.
 template <typename Panel>
-__device__ void fetch_task(const KdaDevice& p, const KdaTask& task, int64_t state, int first,
+__device__ void fetch_task(const KdaDevice& p, const KdaTask& task, int64_t state,
                            KdaPanelStage<Panel, kPanelThreads>& stage) {
+  const int first = first_row_of<Panel>(task);
   if (state == kNoState || first >= task.end) return;
   const bool fresh = state == kFreshState;
   fetch_kda_panel<Panel>(p.state, p.K, {fresh ? 0 : state, task.j, first, p.V, fresh}, stage);
@@ -125,7 +125,6 @@ Status launch_kda_tasks(const char* name, void (*kernel)(Device, KdaTasks), cons
   }
   KdaTasks tasks{};
   tasks.piece_rows = static_cast<int32_t>(whole_heads ? kda.V : warps * kWarpRows);
-  tasks.row_warps = static_cast<int32_t>(warps);
   tasks.V = kda.V;
   const int64_t pieces = ceil_div(kda.V, tasks.piece_rows);
   const int64_t count = heads * pieces;

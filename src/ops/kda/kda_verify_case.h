@@ -168,8 +168,8 @@ inline KdaParams slice_tokens(KdaProblem& problem, int64_t begin, int64_t end) {
   return p;
 }
 
-/// Decodes a path of row n with an f32 pool and f32 outputs; out and state of the row's slot are left in the
-/// problem that comes back. `error` gets what went wrong.
+/// Decodes a path of row n with an f32 pool and f32 outputs; out and state of the row's slot are
+/// left in the problem that comes back. `error` gets what went wrong.
 inline KdaProblem decode_path(const KdaVerifyCase& test, size_t n, const std::vector<int64_t>& path,
                               const std::string& kernel, std::string& error) {
   KdaProblem steps = test.problem.clone();

@@ -41,8 +41,7 @@ __device__ int64_t state_of(const Commit& p, int64_t n) {
 template <typename Map>
 __device__ void fetch_next(const Commit& p, const KdaTask& task, int64_t state,
                            CommitShared<Map>& shared) {
-  using Panel = KdaPanelOf<Map>;
-  fetch_task<Panel>(p.kda, task, state, first_row_of<Panel>(task), shared.stage);
+  fetch_task<KdaPanelOf<Map>>(p.kda, task, state, shared.stage);
 }
 
 /// Records of the path from number `begin` on, a warp each. By the whole block.
@@ -82,7 +81,7 @@ __device__ void keep_panel(const Commit& p, int64_t n, int64_t slot, const KdaTa
   }
 }
 
-/// The snapshots wanted after `done` tokens. True when there are more behind.
+/// The snapshots wanted after `done` tokens; the next count that one is wanted after.
 template <typename Panel>
 __device__ int64_t keep_snapshots(const Commit& p, const KdaTask& task, const DeviceRow& row,
                                   int64_t reach, int64_t done, const KdaPanelRows<Panel>& rows) {

@@ -13,8 +13,9 @@ int64_t kda_commit_ref_workspace(const KdaCommitParams& params, const ExecContex
 Status kda_commit_ref(const KdaCommitParams& params, const ExecContext& context);
 
 inline constexpr KernelRow<KdaCommitParams> kKdaCommitRows[] = {
-    {"cuda", DeviceType::kCuda, "the record on rows of the state in registers, portable from sm_80",
-     nullptr, nullptr, LINESTATE_CUDA_RUN(kda_commit_cuda)},
+    {"cuda", DeviceType::kCuda,
+     "the record on rows of the state and the windows in one launch, portable from sm_80", nullptr,
+     nullptr, LINESTATE_CUDA_RUN(kda_commit_cuda)},
     {"cpu", DeviceType::kCpu,
      "replays the record on the state in f32; any state stride, K and V to 256", nullptr,
      kda_commit_cpu_workspace, kda_commit_cpu},

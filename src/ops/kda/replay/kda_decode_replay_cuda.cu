@@ -234,8 +234,7 @@ struct Next {
 template <typename Map>
 __device__ void fetch_next(const Replay& p, const Next& next, ReplayShared<Map>& shared) {
   const KdaTask task{0, next.j, 0, p.kda.V};
-  fetch_task<KdaPanelOf<Map>>(p.kda, task, next.state, first_row_of<KdaPanelOf<Map>>(task),
-                              shared.stage);
+  fetch_task<KdaPanelOf<Map>>(p.kda, task, next.state, shared.stage);
 }
 
 /// All rows of S, a warp kWarpRows of them at once, from `first` on; the first ones are on the way.

@@ -92,11 +92,9 @@ __device__ int64_t state_of(const DeviceRow& row) {
 }
 
 template <typename Map>
-__device__ void fetch_next(const Verify& p, const KdaTasks& tasks, const KdaTask& task,
-                           int64_t state, VerifyShared<Map>& shared) {
-  using Panel = KdaPanelOf<Map>;
-  fetch_task<Panel>(p.kda, task, state, first_row_of<Panel>(task, row_warp(tasks.row_warps)),
-                    shared.stage);
+__device__ void fetch_next(const Verify& p, const KdaTask& task, int64_t state,
+                           VerifyShared<Map>& shared) {
+  fetch_task<KdaPanelOf<Map>>(p.kda, task, state, shared.stage);
 }
 
 /// Task number `now`, whose state is on its way; starts the way of the next one's as soon as it
@@ -118,7 +116,7 @@ __device__ void verify_task(const Verify& p, const KdaTasks& tasks, int32_t now,
       fill_draft_tree(p.parent, row, task.n, task.status(p.kda.status), shared.tree);
       walk_block<Map>(p, task, shared.tree);
     }
-    fetch_next<Map>(p, tasks, tasks.at(after), state, shared);
+    fetch_next<Map>(p, tasks.at(after), state, shared);
     return;
   }
   prepare_nodes<Map>(p, row, task, shared.tree, shared.nodes);
@@ -126,8 +124,9 @@ __device__ void verify_task(const Verify& p, const KdaTasks& tasks, int32_t now,
   relate_nodes<Map>(row, shared.tree, shared.nodes);
   KdaPanelRows<Panel> rows;
   take_kda_panel<Panel>(shared.stage, p.kda.state.dtype, rows);
-  fetch_next<Map>(p, tasks, tasks.at(after), state, shared);
-  answer_nodes<Map, Panel>(p, row, task, tasks.row_warps, rows, shared.nodes);
+  fetch_next<Map>(p, tasks.at(after), state, shared);
+  const int first = first_row_of<Panel>(task);
+  if (first < task.end) answer_nodes<Map, Panel>(p, row, task, first, rows, shared.nodes);
 }
 
 /// Row N is the tail behind all rows.
@@ -137,8 +136,7 @@ __global__ void __launch_bounds__(kPanelThreads, kPanelBlocks)
   extern __shared__ __align__(16) char memory[];
   auto& shared = *reinterpret_cast<VerifyShared<Map>*>(memory);
   const KdaTask task = tasks.at(static_cast<int32_t>(blockIdx.x));
-  fetch_next<Map>(p, tasks, task, state_of<Map>(read_verify_row(p.kda.rows, task.n, nullptr)),
-                  shared);
+  fetch_next<Map>(p, task, state_of<Map>(read_verify_row(p.kda.rows, task.n, nullptr)), shared);
   for (auto now = static_cast<int32_t>(blockIdx.x); now < tasks.count; now = tasks.after(now)) {
     verify_task<Map>(p, tasks, now, shared);
   }

@@ -297,32 +297,18 @@ __device__ void solve_nodes(const DeviceRow& row, int begin, int lane_row, bool 
   __syncwarp();  // for the next eight
 }
 
-/// Where few rows of S are in a task, several warps have the same ones and share the nodes.
-__device__ inline int row_warp(int row_warps) {
-  return static_cast<int>(threadIdx.x / 32) & (row_warps - 1);
-}
-
-/// The task's rows of S through all nodes. By the whole block.
+/// The warp's rows of S, from `first` on, through all nodes.
 template <typename Map, typename Panel>
 __device__ void answer_nodes(const KdaVerifyDevice& p, const DeviceRow& row, const KdaTask& task,
-                             int row_warps, const KdaPanelRows<Panel>& rows,
-                             DualNodes<Map>& nodes) {
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  const int first = first_row_of<Panel>(task, row_warp(row_warps));
-  const int column = row_warp(row_warps) * 32 + lane_id();
-  const int shares = kPanelWarps / row_warps;
-  if (first < task.end) {
-#pragma unroll 1
-    for (int i = warp / row_warps; i < row.valid; i += shares) {
-      if (nodes.path[i] == 0) continue;
-      nodes.sums[i][column] = kda_panel_products<Panel>(rows, nodes.k[i], nodes.q[i]);
-    }
-  }
-  if (shares > 1) __syncthreads();
-  if (first >= task.end || warp >= row_warps) return;
+                             int first, const KdaPanelRows<Panel>& rows, DualNodes<Map>& nodes) {
   const int lane_row = first - task.begin + Panel::row();
   const int at = task.begin + lane_row;
   const bool stores = Panel::speaks() && at < task.end;
+#pragma unroll 1
+  for (int i = 0; i < row.valid; ++i) {
+    if (nodes.path[i] == 0) continue;
+    nodes.sums[i][threadIdx.x] = kda_panel_products<Panel>(rows, nodes.k[i], nodes.q[i]);
+  }
   NodeResult result = node_result<Panel>(p, row.token_begin, task.j, at);
 #pragma unroll 1
   for (int begin = 0; begin < row.valid; begin += 8) {

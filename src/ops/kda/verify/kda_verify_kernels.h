@@ -14,7 +14,7 @@ Status kda_verify_ref(const KdaVerifyParams& params, const ExecContext& context)
 
 inline constexpr KernelRow<KdaVerifyParams> kKdaVerifyRows[] = {
     {"cuda", DeviceType::kCuda,
-     "state in registers, a branch replays its path; any dtype, any stride, portable from sm_80",
+     "dual form, one pass over the state; rows above 16 nodes one by one; portable from sm_80",
      nullptr, nullptr, LINESTATE_CUDA_RUN(kda_verify_cuda)},
     {"cpu", DeviceType::kCpu,
      "one pass over the state in f32, a row of it a node; any dtype, any stride, K and V to 256",
