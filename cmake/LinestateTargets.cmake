@@ -35,7 +35,7 @@ function(linestate_configure_target target)
   endif()
 endfunction()
 
-# Half the compile time, for what is no kernel: what is measured and tested keeps the library's flags.
+# Half the compile time, for what is no kernel; what is measured keeps the flags of the library.
 function(linestate_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
