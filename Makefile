@@ -10,7 +10,8 @@ NVCC := $(shell command -v nvcc || { test -x /usr/local/cuda/bin/nvcc && echo /u
 PRESET ?= $(if $(NVCC),cuda-sm90a,cpu-release)
 BUILD := build/$(PRESET)
 
-CONFIGURE_FLAGS := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+# ccache keeps nothing that a precompiled header went into, so it is one or the other.
+CONFIGURE_FLAGS := $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache,-DLINESTATE_PCH=ON)
 ifneq ($(filter cuda%,$(PRESET)),)
   CONFIGURE_FLAGS += $(if $(shell command -v ccache),-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   CONFIGURE_FLAGS += $(if $(NVCC),-DCMAKE_CUDA_COMPILER=$(NVCC))

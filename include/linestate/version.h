@@ -1,4 +1,5 @@
-// Version of the library. The numerics version changes whenever any result may change its bits.
+// Version of the library. The numerics version changes whenever a release may give other bits than
+// the release before; until the first one it is 1.
 #pragma once
 
 #define LINESTATE_VERSION_MAJOR 0

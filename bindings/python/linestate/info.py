@@ -57,7 +57,7 @@ def build_description() -> str:
 
 
 def numerics_version() -> int:
-    """Changes whenever any result may change its bits."""
+    """Changes with a release that may give other bits than the release before."""
     return int(lib.ls_numerics_version())
 
 

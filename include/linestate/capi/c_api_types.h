@@ -21,7 +21,7 @@ extern "C" {
 LS_API uint32_t ls_abi_version(void);
 LS_API const char* ls_version(void);           /* "0.1.0" */
 LS_API const char* ls_build_description(void); /* compiler, build type, devices */
-LS_API int32_t ls_numerics_version(void);      /* changes whenever a result may change its bits */
+LS_API int32_t ls_numerics_version(void);      /* changes when a release may give other bits */
 
 /* What StatusCode of status.h says. */
 typedef enum ls_status {

@@ -29,14 +29,12 @@ constexpr int kRows = kKdaStepRows;  // rows of the state that share their loads
 // Rows that are on their way to the caches while others are worked on: one memory latency's worth.
 constexpr int64_t kAhead = 8;
 
-// The rows [begin, end) of the state.
-template <typename T>
-HWY_INLINE void prefetch_rows(const T* S, int64_t pitch, int64_t K, int64_t begin, int64_t end) {
-  for (int64_t v = begin; v < end; ++v) {
-    const char* row = reinterpret_cast<const char*>(S + v * pitch);
-    for (int64_t at = 0; at < K * static_cast<int64_t>(sizeof(T)); at += 64) {
-      __builtin_prefetch(row + at, 1, 3);
-    }
+// The rows [begin, end) of a head's state, if there are as many.
+HWY_INLINE void prefetch_rows(const TensorView& state, const void* S, int64_t begin, int64_t end) {
+  const int64_t size = dtype_bytes(state.dtype);
+  for (int64_t v = begin; v < min_i64(end, state.shape[2]); ++v) {
+    const char* row = static_cast<const char*>(S) + v * state.stride[2] * size;
+    for (int64_t at = 0; at < state.shape[3] * size; at += 64) __builtin_prefetch(row + at, 1, 3);
   }
 }
 
@@ -51,10 +49,6 @@ HWY_INLINE void step_rows(const KdaDecodeScratch& x, int64_t K, int64_t v, const
   kda_update_and_read<kRows>(token.k, token.q, u, K, x.s, after, pitch_out, x.o + v, watch);
 }
 
-HWY_INLINE void read_token(const KdaParams& p, int64_t n, int64_t j, KdaDecodeScratch& x) {
-  read_kda_head_token(p, read_kda_gate_head(p, j, x.dt_bias), n, j, x.token);
-}
-
 // The token as packs of T want it.
 template <typename T>
 HWY_INLINE void pack_token(int64_t K, int64_t V, KdaHeadToken& token) {
@@ -67,37 +61,29 @@ HWY_INLINE void pack_token(int64_t K, int64_t V, KdaHeadToken& token) {
 
 // Rows whose elements lie side by side, read and written where they are.
 template <typename T>
-HWY_INLINE bool step_state(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
+HWY_INLINE bool step_state(const TensorView& state, const RowInfo& row, void* first,
                            KdaDecodeScratch& x) {
-  const TensorView& state = p.state;
   const int64_t V = state.shape[2];
   const int64_t K = state.shape[3];
   const int64_t pitch = state.stride[2];
-  T* S = static_cast<T*>(state.data) + offset_of(state, row.slot, j);
-  if (!row.fresh) prefetch_rows(S, pitch, K, 0, min_i64(kAhead, V));
-  read_token(p, n, j, x);
+  T* S = static_cast<T*>(first);
   pack_token<T>(K, V, x.token);
-  OverflowWatch<T> watch;
   if (row.fresh) {
     for (int64_t k = 0; k < K; ++k) x.zeros[k] = 0.0f;
-    const T* zeros = reinterpret_cast<const T*>(x.zeros);
-    for (int64_t v = 0; v < V; v += kRows) {
-      step_rows(x, K, v, zeros, 0, S + v * pitch, pitch, watch);
-    }
-  } else {
-    for (int64_t v = 0; v < V; v += kRows) {
-      prefetch_rows(S, pitch, K, min_i64(v + kAhead, V), min_i64(v + kAhead + kRows, V));
-      step_rows<T>(x, K, v, S + v * pitch, pitch, S + v * pitch, pitch, watch);
-    }
+  }
+  const T* before = row.fresh ? reinterpret_cast<const T*>(x.zeros) : S;
+  const int64_t pitch_in = row.fresh ? 0 : pitch;
+  OverflowWatch<T> watch;
+  for (int64_t v = 0; v < V; v += kRows) {
+    prefetch_rows(state, S, v + kAhead, v + kAhead + kRows);
+    step_rows<T>(x, K, v, before + v * pitch_in, pitch_in, S + v * pitch, pitch, watch);
   }
   return watch.saw_none();
 }
 
 // Any stride, through scratch.
-HWY_INLINE bool step_strided_state(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
+HWY_INLINE bool step_strided_state(const TensorView& state, const RowInfo& row, int64_t j,
                                    KdaDecodeScratch& x) {
-  const TensorView& state = p.state;
-  read_token(p, n, j, x);
   const int64_t K = state.shape[3];
   bool fits = true;
   OverflowWatch<float> watch;
@@ -123,15 +109,21 @@ HWY_INLINE bool step_strided_state(const KdaParams& p, const RowInfo& row, int64
 // False when a finite value became infinite in the pool's dtype.
 bool decode_head(const KdaParams& p, const RowInfo& row, int64_t n, int64_t j,
                  KdaDecodeScratch& x) {
+  const TensorView& state = p.state;
+  void* first = static_cast<char*>(state.data) +
+                offset_of(state, row.slot, j) * static_cast<int64_t>(dtype_bytes(state.dtype));
+  const bool dense = state.stride[3] == 1;
+  if (dense && !row.fresh) prefetch_rows(state, first, 0, kAhead);
+  read_kda_head_token(p, read_kda_gate_head(p, j, x.dt_bias), n, j, x.token);
   bool fits = false;
-  if (p.state.stride[3] != 1) {
-    fits = step_strided_state(p, row, n, j, x);
-  } else if (p.state.dtype == DType::kBF16) {
-    fits = step_state<hwy::bfloat16_t>(p, row, n, j, x);
-  } else if (p.state.dtype == DType::kF16) {
-    fits = step_state<hwy::float16_t>(p, row, n, j, x);
+  if (!dense) {
+    fits = step_strided_state(state, row, j, x);
+  } else if (state.dtype == DType::kBF16) {
+    fits = step_state<hwy::bfloat16_t>(state, row, first, x);
+  } else if (state.dtype == DType::kF16) {
+    fits = step_state<hwy::float16_t>(state, row, first, x);
   } else {
-    fits = step_state<float>(p, row, n, j, x);
+    fits = step_state<float>(state, row, first, x);
   }
   simd_store_run(p.out.data, p.out.dtype, offset_of(p.out, n, j), p.out.stride[2], p.state.shape[2],
                  x.o);
