@@ -109,8 +109,7 @@ __device__ void wgmma_64_tiles(float (&d)[32], uint64_t a, uint64_t b, bool keep
 /// m16n8k16 of one warp.
 __device__ inline void mma_16816(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                  uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -119,8 +118,7 @@ __device__ inline void mma_16816(float (&d)[4], uint32_t a0, uint32_t a1, uint32
 /// The same of bf16 operands.
 __device__ inline void mma_16816_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                       uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
       "{%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -194,6 +192,14 @@ __device__ inline void copy_16(uint32_t to, const void* from, bool live) {
                : "memory");
 }
 __device__ inline void copy_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+/// 16 bytes to global memory when `live`, without a branch.
+__device__ inline void store_16(void* to, uint4 x, bool live) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.b32 [%0], {%1,%2,%3,%4};\n}" ::"l"(
+          to),
+      "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(static_cast<int>(live))
+      : "memory");
+}
 __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Waits until all but the last kGroups groups have arrived.
 template <int kGroups>
@@ -223,6 +229,13 @@ __device__ inline void copy_bulk_out_wait() {
 }
 __device__ inline void prefetch_l2(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
+/// The larger of each half, as unsigned numbers.
+__device__ inline uint32_t max_halves(uint32_t a, uint32_t b) {
+  uint32_t most;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
 }
 
 __device__ inline float exp2_fast(float x) {

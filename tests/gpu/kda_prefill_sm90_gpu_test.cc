@@ -1,5 +1,6 @@
-// The row "cuda_sm90" of kda_prefill, which `auto` does not choose: golden files, the row contract,
-// dtypes, and what it refuses. Calls run through MirroredCall: eagerly and from a graph, same bits.
+// The row "cuda_sm90" of kda_prefill: golden files, the row contract, dtypes, keys that repeat,
+// unusual magnitudes, snapshots, and what it refuses. Calls run through MirroredCall: eagerly and
+// from a graph, same bits.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -135,6 +136,114 @@ TEST_F(KdaPrefillSm90, SplitOnTheGridIsTheWhole) {
                            copy_of(whole.out.view().slice(0, 118, 300))),
             "");
   EXPECT_EQ(bit_difference(parts.state, whole.state), "");
+}
+
+/// A problem whose keys are a common vector and noise, with beta near 1 and slow gates.
+KdaProblem repeated_keys(KdaGate form, double noise, int64_t tokens) {
+  KdaShape shape = served_shape(DType::kBF16);
+  shape.gate_form = form;
+  shape.lower_bound = form == KdaGate::kBounded ? -5.0f : 0.0f;
+  KdaProblem problem = make_kda_problem(shape, tokens, 29);
+  const int64_t width = shape.H * shape.K;
+  for (int64_t i = 0; i < tokens * width; ++i) {
+    const double common = problem.k.at(i % width);
+    if (i >= width) problem.k.set(i, common + noise * problem.k.at(i));
+  }
+  for (int64_t i = 0; i < problem.gate.num_elements(); ++i) {
+    problem.gate.set(i, -9.0 + 0.1 * problem.gate.at(i));
+  }
+  for (int64_t i = 0; i < problem.beta.num_elements(); ++i) problem.beta.set(i, 12.0);
+  for (int64_t i = 0; i < problem.A_log.num_elements(); ++i) problem.A_log.set(i, 0.0);
+  for (int64_t i = 0; i < problem.dt_bias.num_elements(); ++i) problem.dt_bias.set(i, 0.0);
+  return problem;
+}
+
+// The ceilings of OPS. An exact kernel's distance from f64 is 1.66e-3 in the outputs: bf16.
+TEST_F(KdaPrefillSm90, KeysThatRepeat) {
+  for (const KdaGate form : {KdaGate::kBounded, KdaGate::kSoftplus}) {
+    for (const double noise : {0.0, 0.01, 0.1, 0.5}) {
+      KdaProblem problem = repeated_keys(form, noise, 1200);
+      problem.set_rows({{3, 0, 1200}});
+      KdaProblem exact = problem.clone();
+      exact.out = cast_of(problem.out, DType::kF32);
+      ASSERT_EQ(run_kda(KdaPhase::kPrefill, exact.params(), "ref"), "");
+      ASSERT_EQ(run_kda(KdaPhase::kPrefill, problem.params(), kMirror), "");
+      const HostTensor out = cast_of(problem.out, DType::kF32);
+      const double o = compare(out.view(), exact.out.view()).rel;
+      const double state =
+          compare(problem.state.view().select(0, 3), exact.state.view().select(0, 3)).rel;
+      EXPECT_LE(o, 3.3e-3) << noise;
+      EXPECT_LE(state, 1.8e-3) << noise;
+      ::testing::Test::RecordProperty("noise_" + std::to_string(noise),
+                                      std::to_string(o) + " " + std::to_string(state));
+    }
+  }
+}
+
+// Operands are f16: values and states far from 1 are scaled, and neither vanish nor become
+// infinite.
+TEST_F(KdaPrefillSm90, UnusualMagnitudes) {
+  for (const double size : {1e-6, 1e-3, 1e4, 1e8}) {
+    KdaProblem problem = make_kda_problem(served_shape(DType::kBF16), 300, 31);
+    for (int64_t i = 0; i < problem.v.num_elements(); ++i) {
+      problem.v.set(i, size * problem.v.at(i));
+    }
+    for (int64_t i = 0; i < problem.state.num_elements(); ++i) {
+      problem.state.set(i, size * problem.state.at(i));
+    }
+    problem.set_rows({{2, 10, 200}, {5, 0, 100}});
+    EXPECT_EQ(check_kda_against_ref(KdaPhase::kPrefill, problem, kMirror, 1e-6, 1.2e-3), "")
+        << size;
+  }
+}
+
+TEST_F(KdaPrefillSm90, SnapshotsAnywhere) {
+  KdaProblem plain = make_kda_problem(served_shape(DType::kBF16), 430, 37);
+  plain.set_rows({{2, 10, 300}, {0, 0, 130}});
+  KdaProblem problem = plain.clone();
+  KdaProblem exact = plain.clone();
+  exact.out = cast_of(plain.out, DType::kF32);
+  const HostTensor row = i32_tensor({0, 0, 0, 0, 1, 1, 1});
+  const HostTensor position = i64_tensor({12, 64, 100, 310, 5, 128, 129});
+  const HostTensor slot = i32_tensor({9, 8, 7, 6, 5, 4, 3});
+  ASSERT_EQ(run_kda(KdaPhase::kPrefill, plain.params(), kMirror), "");
+  KdaParams params = problem.params();
+  params.snapshots = {row, position, slot};
+  ASSERT_EQ(run_kda(KdaPhase::kPrefill, params, kMirror), "");
+  params = exact.params();
+  params.snapshots = {row, position, slot};
+  ASSERT_EQ(run_kda(KdaPhase::kPrefill, params, "ref"), "");
+  EXPECT_EQ(bit_difference(problem.out, plain.out), "");
+  for (int64_t i = 0; i < 10; ++i) {
+    EXPECT_LE(compare(problem.state.view().select(0, i), exact.state.view().select(0, i)).rel,
+              1.2e-3)
+        << "slot " << i;
+  }
+  for (const int64_t live : {int64_t{0}, int64_t{2}}) {
+    EXPECT_EQ(bit_difference(copy_of(problem.state.view().select(0, live)),
+                             copy_of(plain.state.view().select(0, live))),
+              "");
+  }
+}
+
+// Against `ref` with an f32 pool. The rounding of bf16 covers the kernel's own error; beside that
+// of f16 both count, under the ceiling of the general template.
+TEST_F(KdaPrefillSm90, NarrowPools) {
+  KdaShape shape = served_shape(DType::kBF16);
+  shape.state = DType::kBF16;
+  KdaProblem problem = make_kda_problem(shape, total_tokens(mixed_rows()) + 3, 41);
+  problem.set_rows(mixed_rows());
+  EXPECT_EQ(check_kda_against_ref(KdaPhase::kPrefill, problem, kMirror, 1e-6, 1.2e-3), "");
+
+  shape.state = DType::kF16;
+  problem = make_kda_problem(shape, total_tokens(mixed_rows()) + 3, 41);
+  problem.set_rows(mixed_rows());
+  KdaProblem exact = problem.clone();
+  exact.state = cast_of(problem.state, DType::kF32);
+  ASSERT_EQ(run_kda(KdaPhase::kPrefill, exact.params(), "ref"), "");
+  ASSERT_EQ(run_kda(KdaPhase::kPrefill, problem.params(), kMirror), "");
+  const HostTensor state = cast_of(problem.state, DType::kF32);
+  EXPECT_LE(compare(state.view(), exact.state.view()).rel, 1.2e-3);
 }
 
 TEST_F(KdaPrefillSm90, RefusesByName) {

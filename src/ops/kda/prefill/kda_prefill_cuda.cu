@@ -82,7 +82,8 @@ __device__ int64_t take_snapshots(const KdaDevice& p, int64_t n, const DeviceRow
   return next_snapshot(p.snapshots, p.rows, n, row, row.valid, done);
 }
 
-template <typename Map>
+/// All tokens of a row; without `outputs` the state alone is advanced, and no snapshot taken.
+template <typename Map, bool kOutputs>
 __device__ void run_tokens(const KdaDevice& p, int64_t n, int64_t j, const DeviceRow& row,
                            int64_t block_first, Tile<Map>& tile) {
   using Role = KdaLaneRole<Map>;
@@ -92,7 +93,8 @@ __device__ void run_tokens(const KdaDevice& p, int64_t n, int64_t j, const Devic
   const KdaGateHead head = kda_gate_head(p, j);
   KdaLaneRows<Map> rows;
   load_kda_rows<Map>(p, row.slot, j, first, row.fresh, rows);
-  int64_t next = next_snapshot(p.snapshots, p.rows, n, row, row.valid, 0);
+  int64_t next = kNoSnapshot;
+  if (kOutputs) next = next_snapshot(p.snapshots, p.rows, n, row, row.valid, 0);
   for (int64_t done = 0; done < row.valid; done += Tile<Map>::kTokens) {
     const int count = static_cast<int>(min(row.valid - done, int64_t{Tile<Map>::kTokens}));
     __syncthreads();
@@ -106,6 +108,7 @@ __device__ void run_tokens(const KdaDevice& p, int64_t n, int64_t j, const Devic
       token.kq = tile.kq[i];
       token.beta = tile.beta[i];
       const KdaLaneResult result = step_kda_rows<Map>(token, tile.v[i][spoken], rows);
+      if (!kOutputs) continue;
       store_kda_out<Map>(p, row.token_begin + done + i, j, first, result.o);
       if (next == done + i + 1) next = take_snapshots<Map>(p, n, row, next, j, first, rows);
     }
@@ -132,14 +135,49 @@ __global__ void __launch_bounds__(32 * kWarps)
       clear_kda_out<Map>(p, row.token_begin + i, j, first);
     }
     if (row.valid > 0) {
-      run_tokens<Map>(p, n, j, row, block_first, tile);
+      run_tokens<Map, true>(p, n, j, row, block_first, tile);
     } else if (row.live && row.fresh) {
       clear_kda_rows<Map>(p, row.slot, j, first);
     }
   }
 }
 
+/// Task = (entry of the snapshot plan, value head, piece of V).
+template <typename Map>
+__global__ void __launch_bounds__(32 * kWarps)
+    kda_advance_kernel(const __grid_constant__ KdaDevice p, int64_t pieces, int64_t tasks) {
+  __shared__ __align__(16) Tile<Map> tile;
+  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const int64_t j = task / pieces % p.HV;
+    const int64_t m = task / pieces / p.HV;
+    const int64_t n = p.snapshots.row.at(m);
+    if (n < 0 || n >= p.rows.count) continue;
+    DeviceRow row = read_prefill_row(p.rows, n, nullptr);
+    const int64_t wanted = snapshot_after(p.snapshots, p.rows, n, row, row.valid, m);
+    if (wanted == kNoSnapshot || wanted == row.valid) continue;
+    const int64_t lead = row.start % kChunkTokens;
+    const int64_t kept = max((lead + wanted) / kChunkTokens * kChunkTokens - lead, int64_t{0});
+    if (kept >= wanted) continue;
+    row.token_begin += kept;
+    row.valid = wanted - kept;
+    row.slot = p.snapshots.slot.at(m);
+    row.fresh = false;
+    run_tokens<Map, false>(p, n, j, row, task % pieces * (blockDim.x / 32 * Map::kWarpRows), tile);
+  }
+}
+
 }  // namespace
+
+Status kda_advance_snapshots_cuda(const KdaParams& params, const ExecContext& context) {
+  const KdaDevice p = kda_device(params, context);
+  return with_kda_map(p.K, [&]<typename Map>() {
+    const int64_t warps = min_i64(ceil_div(p.V, Map::kWarpRows), kWarps);
+    const int64_t pieces = ceil_div(p.V, warps * Map::kWarpRows);
+    const int64_t tasks = p.snapshots.count * p.HV * pieces;
+    return launch("kda_prefill snapshots", kda_advance_kernel<Map>, grid_of(tasks),
+                  static_cast<unsigned>(32 * warps), context, p, pieces, tasks);
+  });
+}
 
 Status kda_prefill_cuda(const KdaParams& params, const ExecContext& context) {
   const CudaDeviceGuard guard(context.device.index);

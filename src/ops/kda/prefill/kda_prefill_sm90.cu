@@ -143,6 +143,9 @@ __device__ void run_states(const KdaDevice& p, const Plan& plan, const Heads& he
     const int64_t j = heads.first + task.head;
     const bool reports = j == 0 && task.half == 0 && thread == 0;
     const DeviceRow row = planned_row(p, plan, task.n, reports ? p.status : nullptr);
+    if (j == 0 && task.half == 0 && thread < 32 && task.n < p.rows.count) {
+      report_snapshots(p.snapshots, p.rows, task.n, row, row.valid, p.status);
+    }
     const StateLane lane(thread, task.half);
     if (task.half == 0) clear_out<128 * kGroups>(p, row, j, thread);
     if (row.valid > 0) {
@@ -271,6 +274,7 @@ Status run(const KdaParams& params, const ExecContext& context) {
     const auto run = few ? run_state<kHalf, 1> : run_state<kHalf, 2>;
     LINESTATE_RETURN_IF_ERROR(run(p, plan, heads, processors, context));
   }
+  if (p.snapshots.count > 0) return kda_advance_snapshots_cuda(params, context);
   return {};
 }
 
@@ -305,7 +309,6 @@ std::string refuse_kda_prefill_sm90(const KdaParams& params, const ExecContext& 
   }
   if (params.q.dtype == DType::kF32) return "q, k and v are f32, expected bf16 or f16";
   if (params.out.dtype != params.q.dtype) return "out differs from q in dtype";
-  if (params.snapshots.defined()) return "takes no snapshots";
   const struct {
     const char* name;
     ConstTensorView view;

@@ -260,8 +260,8 @@ __device__ inline void clear_above(int thread, FactorShared& s) {
   }
 }
 
-/// T and Aqk from the products inside and between blocks. Ends with all of them written.
-__device__ inline void invert(int thread, const InnerSums& sums, FactorShared& s) {
+/// Diagonal blocks of T, A and Aqk from the products inside and between blocks.
+__device__ inline void begin_inverse(int thread, const InnerSums& sums, FactorShared& s) {
   const FactorLane at(thread);
   auto& inner = *reinterpret_cast<Inner*>(s.record.At);
   auto& joins = *reinterpret_cast<Joins*>(s.k);
@@ -300,6 +300,12 @@ __device__ inline void invert(int thread, const InnerSums& sums, FactorShared& s
     put_between(pair, at.lane, between, s);
   }
   __syncthreads();
+}
+
+/// The rest of T.
+__device__ inline void join_blocks(int thread, FactorShared& s) {
+  const FactorLane at(thread);
+  auto& joins = *reinterpret_cast<Joins*>(s.k);
   const int warp = at.thread / 32;
   if (warp < 2) {
     join<16>(32 * warp, 0, &joins.A16[0][warp][0][0], 24, 2 * 16 * 24, s.q, at.lane);
@@ -463,7 +469,8 @@ __device__ void factor_chunk(const Inputs<kHalf, kGateF32>& in, const RawGate<kG
     }
   }
   __syncthreads();
-  invert(thread, sums, s);
+  begin_inverse(thread, sums, s);
+  join_blocks(thread, s);
   if (thread < 128) put_at(afresh(thread), s);
   put_kt(afresh(thread), s);
   fence_tiles();

@@ -163,6 +163,16 @@ __device__ inline void keep_diagonal(const FactorLane& at, const float (&one)[4]
   }
 }
 
+/// Keys decayed to the end of the eight, for the products with the next eight.
+__device__ inline void put_early(uint8_t* to, uint32_t base, const Eight& alpha, const Eight& k) {
+  Eight X;
+  products_behind(alpha, X);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    word_at(to + ((base ^ (i << 4)) + 128 * i)) = pack_f16(k[i][0] * X[i][0], k[i][1] * X[i][1]);
+  }
+}
+
 /// Half kPart of the warp's block; `other` is the product of alpha over the other. `early` carries
 /// keys of the first half, decayed to its end, to the second.
 template <bool kHalf, int kPart>
@@ -181,15 +191,7 @@ __device__ void factor_half(uint8_t* s, const FactorLane& at, const float* inver
   put_level<1>(s, base, kAtQd, kAtKd, alpha, q, k);
   put_level<2>(s, base, kAtQ, kAtK, alpha, q, k);
   put_level<4>(s, base, kAtX, kAtKt, alpha, q, k);
-  if constexpr (kPart == 0) {
-    Eight X;
-    products_behind(alpha, X);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      word_at(s + ((base ^ (i << 4)) + 128 * i + kAtQd + 1024)) =
-          pack_f16(k[i][0] * X[i][0], k[i][1] * X[i][1]);
-    }
-  }
+  if constexpr (kPart == 0) put_early(s + kAtQd + 1024, base, alpha, k);
   __syncwarp();
   {
     float one[4] = {}, two[4] = {}, four[4] = {};

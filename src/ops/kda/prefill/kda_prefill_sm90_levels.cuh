@@ -183,11 +183,12 @@ struct Fragments {
 __device__ inline void inner_products(const Fragments& at, uint32_t q, uint32_t k,
                                       float (&sum)[4]) {
   const uint32_t from = at.q_or_k + (at.keys ? k : q);
+  uint32_t a[4][4];
+#pragma unroll
+  for (int kk = 0; kk < 4; ++kk) load_matrices(from ^ (kk << 5), a[kk]);
 #pragma unroll
   for (int kk = 0; kk < 4; ++kk) {
-    uint32_t a[4];
-    load_matrices(from ^ (kk << 5), a);
-    mma_16816(sum, a[0], a[1], a[2], a[3], a[1], a[3]);
+    mma_16816(sum, a[kk][0], a[kk][1], a[kk][2], a[kk][3], a[kk][1], a[kk][3]);
   }
 }
 
