@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/message.h"
 #include "linestate/trace_range.h"
+#include "ops/kda/prefill/kda_prefill_kernels.h"
 
 namespace linestate {
 namespace {
@@ -119,6 +120,22 @@ KdaCommitParams commit_params(const LayerSpec& layer, const Segment& segment, co
   return params;
 }
 
+/// Scratch of prefill grows with the call: that of `tokens` tokens in as many rows as can have
+/// some.
+int64_t prefill_scratch(const KdaSegment& empty, int64_t tokens, const KdaKernelNames& names,
+                        const ExecContext& context) {
+  KdaParams params = empty.kda;
+  for (ConstTensorView* view : {&params.q, &params.k, &params.v, &params.gate, &params.beta}) {
+    view->shape[0] = tokens;
+  }
+  params.out.shape[0] = tokens;
+  params.rows.slot.shape[0] = std::min(tokens, params.state.shape[0]);
+  KernelChoice choice;
+  const auto chosen =
+      select_kernel(kda_prefill_table(), params, context, names.attention, choice, Refusals::kSkip);
+  return chosen ? choice.workspace_bytes : 0;
+}
+
 }  // namespace
 
 Result<KdaBackend> KdaBackend::create(const ModelConfig& model, KernelOptions options) try {
@@ -155,6 +172,12 @@ Result<int64_t> KdaBackend::workspace_bytes(int64_t max_tokens, const StatePool&
       const KdaBuffers buffers =
           take_kda_buffers(*layer, DType::kF32, max_tokens, true, nullptr, {});
       most = std::max(most, buffers.bytes + *scratch);
+      if (kind == RowKind::kExtend) {
+        most = std::max(
+            most,
+            buffers.bytes + prefill_scratch(plan_kda_segment(call, empty.segment(kind)), max_tokens,
+                                            kda_kernel_names(options_, kernel, kind), context));
+      }
     }
     KdaCommitIo commit;
     commit.record = empty.io.record;

@@ -183,19 +183,19 @@ __global__ void __launch_bounds__(128 * kGroups + 128, 1)
 #endif
 }
 
-/// Rows of a call have at most T / 64 + 2 N chunks: each may begin and end inside one.
+/// Rows with tokens have slots of their own, and at most T / 64 + 2 chunks a row between them: each
+/// may begin and end inside one.
 int64_t chunk_capacity(const KdaParams& params) {
-  return params.q.shape[0] / kChunk + 2 * params.rows.slot.shape[0];
+  const int64_t T = params.q.shape[0];
+  const int64_t rows = min_i64(min_i64(params.rows.slot.shape[0], params.state.shape[0]), T);
+  return T / kChunk + 2 * rows;
 }
 
-constexpr int64_t kMostRecordBytes = int64_t{3} << 30;
+/// Records beyond this are made in passes over some of the heads, down to one.
+constexpr int64_t kEnoughRecords = int64_t{1} << 30;
 
-/// Heads whose records are in the workspace at one time.
-int64_t heads_a_pass(const KdaParams& params) {
-  const int64_t head = std::max(chunk_capacity(params), int64_t{1}) * int64_t{sizeof(Record)};
-  const int64_t HV = params.v.shape[1];
-  const int64_t passes = ceil_div(HV * head, kMostRecordBytes);
-  return std::max(int64_t{1}, ceil_div(HV, passes));
+int64_t head_bytes(const KdaParams& params) {
+  return std::max(chunk_capacity(params), int64_t{1}) * int64_t{sizeof(Record)};
 }
 
 struct Layout {
@@ -212,7 +212,9 @@ Layout layout_of(const KdaParams& params) {
   at.base = 128;
   at.chunks = after(at.base, 4 * params.rows.slot.shape[0]);
   at.records = after(at.chunks, int64_t{sizeof(ChunkPlan)} * capacity);
-  at.bytes = at.records + capacity * heads_a_pass(params) * int64_t{sizeof(Record)} + 128;
+  // Grows with every size, so that what serves a large call serves smaller ones.
+  const int64_t head = head_bytes(params);
+  at.bytes = at.records + min_i64(params.v.shape[1] * head, std::max(kEnoughRecords, head)) + 128;
   return at;
 }
 
@@ -262,7 +264,10 @@ Status run(const KdaParams& params, const ExecContext& context) {
   if (p.HV == 0) return {};
   LINESTATE_RETURN_IF_ERROR(
       launch("kda_prefill_sm90 plan", kda_plan_kernel, 1, kPlanThreads, context, p, plan));
-  const auto pass = static_cast<int32_t>(heads_a_pass(params));
+  const int64_t fits =
+      (context.workspace.bytes - layout_of(params).records - 128) / head_bytes(params);
+  const int64_t passes = ceil_div(p.HV, std::max(fits, int64_t{1}));
+  const auto pass = static_cast<int32_t>(ceil_div(p.HV, passes));
   for (int32_t first = 0; first < p.HV; first += pass) {
     const Heads heads{first, std::min(pass, p.HV - first), p.HV / p.H};
     const int64_t blocks = min_i64(plan.capacity * heads.count, kFactorBlocks * processors);
