@@ -21,13 +21,13 @@ int64_t kda_prefill_ref_workspace(const KdaParams& params, const ExecContext& co
 Status kda_prefill_ref(const KdaParams& params, const ExecContext& context);
 
 inline constexpr KernelRow<KdaParams> kKdaPrefillRows[] = {
-    {"cuda_sm90", DeviceType::kCuda,
-     "chunks of 64 on tensor cores with f16 operands, sm_90a; K = V = 128, bf16 and f16",
-     LINESTATE_CUDA_RUN(refuse_kda_prefill_sm90), LINESTATE_CUDA_RUN(kda_prefill_sm90_workspace),
-     LINESTATE_CUDA_RUN(kda_prefill_sm90)},
     {"cuda", DeviceType::kCuda,
      "token recurrence in f32, state in registers, portable from sm_80; any dtype, any stride",
      nullptr, nullptr, LINESTATE_CUDA_RUN(kda_prefill_cuda)},
+    {"cuda_sm90", DeviceType::kCuda,
+     "chunks of 64 on tensor cores with f16 operands, sm_90a; K = V = 128, bf16 and f16; by name only",
+     LINESTATE_CUDA_RUN(refuse_kda_prefill_sm90), LINESTATE_CUDA_RUN(kda_prefill_sm90_workspace),
+     LINESTATE_CUDA_RUN(kda_prefill_sm90)},
     {"cpu", DeviceType::kCpu, "blocks of 16 tokens in f32; any dtype, any stride, K and V to 256",
      nullptr, kda_prefill_cpu_workspace, kda_prefill_cpu},
     {"ref", DeviceType::kCpu, "scalar float64 recurrence, the oracle", nullptr,

@@ -37,28 +37,44 @@ __device__ void fill_tile(const LightningDevice& p, int64_t t, int count, int64_
   __syncthreads();
 }
 
-template <int kRows>
+/// The most tokens of row n that an entry waits for, 0 when none does; for a whole warp.
+__device__ int64_t last_snapshot(const LightningDevice& p, int64_t n, const DeviceRow& row) {
+  int64_t last = 0;
+  for (int64_t m = lane_id(); m < p.snapshots.count; m += 32) {
+    const int64_t tokens = snapshot_after(p.snapshots, p.rows, n, row, row.valid, m);
+    if (tokens != kNoSnapshot) last = max(last, tokens);
+  }
+  return -min_lanes(-last);
+}
+
+template <int kRows, bool kOnlySnapshots>
 __device__ void run_tokens(const LightningDevice& p, const Work& work, const DeviceRow& row,
                            LightningToken (&tile)[kTokens]) {
   LightningColumns<kRows> S;
   if (work.works) load_lightning<kRows>(p, row.slot, work.h, work.first, row.fresh, S);
   const LightningDecay lambda = lightning_decay(load_at(p.slopes, work.h), 1);
   int64_t next = next_snapshot(p.snapshots, p.rows, work.n, row, row.valid, 0);
-  for (int64_t done = 0; done < row.valid; done += kTokens) {
-    const int count = static_cast<int>(min(row.valid - done, int64_t{kTokens}));
+  const int64_t end = kOnlySnapshots ? last_snapshot(p, work.n, row) : row.valid;
+  for (int64_t done = 0; done < end; done += kTokens) {
+    const int count = static_cast<int>(min(end - done, int64_t{kTokens}));
     fill_tile(p, row.token_begin + done, count, work.h, tile);
     for (int i = 0; work.works && i < count; ++i) {
       float o[4];
       step_lightning<kRows>(tile[i], work.first, lambda, S, o);
-      store_lightning_out(p, row.token_begin + done + i, work.h, work.first, o);
+      if constexpr (!kOnlySnapshots) {
+        store_lightning_out(p, row.token_begin + done + i, work.h, work.first, o);
+      }
       if (next == done + i + 1) next = take_snapshots<kRows>(p, work, row, next, S);
     }
   }
-  if (work.works) keep_lightning<kRows>(p, work.n, row.slot, work.h, work.first, S);
+  if constexpr (!kOnlySnapshots) {
+    if (work.works) keep_lightning<kRows>(p, work.n, row.slot, work.h, work.first, S);
+  }
 }
 
-/// Task = (row, head, piece of V); row N is the tail behind all rows.
-template <int kRows>
+/// Task = (row, head, piece of V); row N is the tail behind all rows. With kOnlySnapshots neither
+/// outputs nor final states are written, and what is in them is said by somebody else.
+template <int kRows, bool kOnlySnapshots>
 __global__ void __launch_bounds__(32 * kWarps)
     lightning_prefill_kernel(const __grid_constant__ LightningDevice p, int64_t pieces,
                              int64_t tasks) {
@@ -68,17 +84,29 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int64_t first = (piece * kWarps + threadIdx.x / 32) * kLightningColumns;
     const Work work{task / pieces / p.H, task / pieces % p.H, first, first < p.D};
     const bool reports = piece == 0 && work.h == 0 && threadIdx.x < 32;
-    const DeviceRow row = read_prefill_row(p.rows, work.n, reports ? p.status : nullptr);
+    const DeviceRow row =
+        read_prefill_row(p.rows, work.n, reports && !kOnlySnapshots ? p.status : nullptr);
     if (reports) report_snapshots(p.snapshots, p.rows, work.n, row, row.valid, p.status);
-    for (int64_t i = row.valid; work.works && i < row.tokens; ++i) {
-      clear_lightning_out(p, row.token_begin + i, work.h, first);
-    }
-    if (row.valid > 0) {
-      run_tokens<kRows>(p, work, row, tile);
-    } else if (work.works && row.live && row.fresh) {
-      clear_lightning<kRows>(p, row.slot, work.h, first);
+    if (row.valid > 0) run_tokens<kRows, kOnlySnapshots>(p, work, row, tile);
+    if constexpr (!kOnlySnapshots) {
+      for (int64_t i = row.valid; work.works && i < row.tokens; ++i) {
+        clear_lightning_out(p, row.token_begin + i, work.h, first);
+      }
+      if (work.works && row.valid == 0 && row.live && row.fresh) {
+        clear_lightning<kRows>(p, row.slot, work.h, first);
+      }
     }
   }
+}
+
+template <bool kOnlySnapshots>
+Status run(const LightningDevice& p, const ExecContext& context) {
+  const int64_t pieces = ceil_div(p.D, kWarps * kLightningColumns);
+  const int64_t tasks = (p.rows.count + 1) * p.H * pieces;
+  return with_lightning_rows(p.D, [&]<int kRows>() {
+    return launch("lightning_prefill", lightning_prefill_kernel<kRows, kOnlySnapshots>,
+                  grid_of(tasks), 32 * kWarps, context, p, pieces, tasks);
+  });
 }
 
 }  // namespace
@@ -86,15 +114,14 @@ __global__ void __launch_bounds__(32 * kWarps)
 Status lightning_prefill_cuda(const LightningParams& params, const ExecContext& context) {
   const CudaDeviceGuard guard(context.device.index);
   LINESTATE_RETURN_IF_ERROR(guard.status());
-  const LightningDevice p = lightning_device(params, context);
-  const int64_t pieces = ceil_div(p.D, kWarps * kLightningColumns);
-  const int64_t tasks = (p.rows.count + 1) * p.H * pieces;
-  const Status status = with_lightning_rows(p.D, [&]<int kRows>() {
-    return launch("lightning_prefill", lightning_prefill_kernel<kRows>, grid_of(tasks), 32 * kWarps,
-                  context, p, pieces, tasks);
-  });
-  LINESTATE_RETURN_IF_ERROR(status);
+  LINESTATE_RETURN_IF_ERROR(run<false>(lightning_device(params, context), context));
   return raise_if_not_finite_cuda(context, params.out);
+}
+
+Status lightning_prefill_snapshots_cuda(const LightningParams& params, const ExecContext& context) {
+  const CudaDeviceGuard guard(context.device.index);
+  LINESTATE_RETURN_IF_ERROR(guard.status());
+  return run<true>(lightning_device(params, context), context);
 }
 
 }  // namespace linestate

@@ -14,6 +14,8 @@ int64_t lightning_prefill_sm90_workspace_bytes(const LightningParams& params,
                                                const ExecContext& context);
 Status lightning_prefill_sm90(const LightningParams& params, const ExecContext& context);
 Status lightning_prefill_cuda(const LightningParams& params, const ExecContext& context);
+/// Only the snapshots, by the kernel of lightning_prefill_cuda; before states are advanced.
+Status lightning_prefill_snapshots_cuda(const LightningParams& params, const ExecContext& context);
 int64_t lightning_prefill_cpu_workspace_bytes(const LightningParams& params,
                                               const ExecContext& context);
 Status lightning_prefill_cpu(const LightningParams& params, const ExecContext& context);
@@ -24,7 +26,7 @@ Status lightning_prefill_ref(const LightningParams& params, const ExecContext& c
 
 inline constexpr KernelRow<LightningParams> kLightningPrefillRows[] = {
     {"cuda_sm90", DeviceType::kCuda,
-     "chunks of 64 on tensor cores, two bf16 an operand, sm_90a; D = 128, bf16, no snapshots",
+     "chunks of 64 on tensor cores, two bf16 an operand, sm_90a; D = 128, bf16",
      LINESTATE_CUDA_RUN(refuse_lightning_prefill_sm90),
      LINESTATE_CUDA_RUN(lightning_prefill_sm90_workspace_bytes),
      LINESTATE_CUDA_RUN(lightning_prefill_sm90)},

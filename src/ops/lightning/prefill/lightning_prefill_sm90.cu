@@ -277,7 +277,6 @@ std::string refuse_lightning_prefill_sm90(const LightningParams& params,
   if (params.q.dtype != DType::kBF16) {
     return concat("q, k and v must be bf16, got ", dtype_name(params.q.dtype));
   }
-  if (params.snapshots.defined()) return "takes no snapshots";
   const struct {
     const char* name;
     ConstTensorView view;
@@ -302,6 +301,11 @@ int64_t lightning_prefill_sm90_workspace_bytes(const LightningParams& params,
 Status lightning_prefill_sm90(const LightningParams& params, const ExecContext& context) {
   const CudaDeviceGuard guard(context.device.index);
   LINESTATE_RETURN_IF_ERROR(guard.status());
+  // A snapshot must not change a bit of any output, so this kernel runs with and without; the
+  // snapshots themselves come from the recurrence, which reads the states before they advance.
+  if (params.snapshots.defined()) {
+    LINESTATE_RETURN_IF_ERROR(lightning_prefill_snapshots_cuda(params, context));
+  }
   const LightningDevice p = lightning_device(params, context);
   const bool cut = lightning_prefill_sm90_workspace_bytes(params, context) > 0;
   auto* states = cut ? static_cast<float*>(context.workspace.data) : nullptr;
