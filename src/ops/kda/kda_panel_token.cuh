@@ -10,7 +10,7 @@ namespace linestate {
 
 /// A token's inputs as they lie in memory, on their way; values of the task's rows.
 template <typename Map>
-struct KdaTokenBits {
+struct KdaPanelBits {
   static constexpr int kValues = kPanelBlockRows / 32;
   uint4 gate[Map::kQuads], k[Map::kQuads], q[Map::kQuads], bias[Map::kQuads];
   uint32_t v[kValues];
@@ -39,7 +39,7 @@ __device__ void read_lane_bits(const DeviceView<kRank>& view, int64_t at, int K,
 /// Packed token t for the task's value head and key head h; by a warp.
 template <typename Map>
 __device__ void read_token_bits(const KdaDevice& kda, const KdaTask& task, int64_t t, int64_t h,
-                                float* by_way, KdaTokenBits<Map>& bits) {
+                                float* by_way, KdaPanelBits<Map>& bits) {
   const bool gated = kda.gate_form != KdaGate::kActivated;
   read_lane_bits<Map>(kda.gate, kda.gate.offset(t, task.j), kda.K, by_way, bits.gate);
   read_lane_bits<Map>(kda.k, kda.k.offset(t, h), kda.K, by_way, bits.k);
@@ -47,7 +47,7 @@ __device__ void read_token_bits(const KdaDevice& kda, const KdaTask& task, int64
   read_lane_bits<Map>(kda.dt_bias, kda.dt_bias.offset(task.j), gated ? kda.K : 0, by_way,
                       bits.bias);
 #pragma unroll
-  for (int e = 0; e < KdaTokenBits<Map>::kValues; ++e) {
+  for (int e = 0; e < KdaPanelBits<Map>::kValues; ++e) {
     const int at = task.begin + lane_id() + 32 * e;
     bits.v[e] = read_element_bits(kda.v.data, kda.v.dtype != DType::kF32,
                                   kda.v.offset(t, task.j, at), at < task.end);
@@ -66,7 +66,7 @@ __device__ void widen_lanes(const uint4 (&bits)[Map::kQuads], DType dtype,
 
 /// Gate, norms and beta.
 template <typename Map>
-__device__ void finish_token_bits(const KdaDevice& kda, const KdaTokenBits<Map>& bits,
+__device__ void finish_token_bits(const KdaDevice& kda, const KdaPanelBits<Map>& bits,
                                   KdaLaneToken<Map>& token) {
   float bias[Map::kElems];
   widen_lanes<Map>(bits.gate, kda.gate.dtype, token.alpha);

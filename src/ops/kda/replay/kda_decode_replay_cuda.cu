@@ -99,7 +99,7 @@ __device__ void share_token(const Replay& p, const Step& step, ReplayShared<Map>
   uint32_t rest;
   const KdaTask task{step.n, step.j, 0, 0};
   const uint32_t h = p.heads.divide(static_cast<uint32_t>(step.j), rest);
-  KdaTokenBits<Map> bits;
+  KdaPanelBits<Map> bits;
   read_token_bits<Map>(p.kda, task, step.n, h, shared.k, bits);
   float gamma[Map::kElems];
 #pragma unroll

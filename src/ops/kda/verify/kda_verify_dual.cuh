@@ -99,7 +99,7 @@ __device__ void keep_key(const KdaVerifyDevice& p, int64_t t, int64_t h,
 /// Alpha, raw k and its norm, once a head; k by the first value head of its key head.
 template <typename Map>
 __device__ void keep_node(const KdaVerifyDevice& p, const KdaTask& task, int64_t t,
-                          const KdaTokenBits<Map>& bits, const KdaLaneToken<Map>& token) {
+                          const KdaPanelBits<Map>& bits, const KdaLaneToken<Map>& token) {
   if (Map::group() != 0) return;
 #pragma unroll
   for (int i = 0; i < Map::kQuads; ++i) {
@@ -116,14 +116,14 @@ __device__ void keep_node(const KdaVerifyDevice& p, const KdaTask& task, int64_t
 /// Node i, packed token t, from what has been read of it; keeps its record.
 template <typename Map>
 __device__ void finish_node(const KdaVerifyDevice& p, const KdaTask& task, int64_t t, int i,
-                            const KdaTokenBits<Map>& bits, DualNodes<Map>& nodes) {
+                            const KdaPanelBits<Map>& bits, DualNodes<Map>& nodes) {
   KdaLaneToken<Map> token;
   finish_token_bits<Map>(p.kda, bits, token);
   put_lanes<Map>(token.k, nodes.k[i]);
   put_lanes<Map>(token.q, nodes.q[i]);
   put_lanes<Map>(token.alpha, nodes.alpha[i]);
 #pragma unroll
-  for (int e = 0; e < KdaTokenBits<Map>::kValues; ++e) {
+  for (int e = 0; e < KdaPanelBits<Map>::kValues; ++e) {
     nodes.v[i][lane_id() + 32 * e] = widen_element(bits.v[e], p.kda.v.dtype);
   }
   if (lane_id() == 0) {
@@ -138,7 +138,7 @@ template <typename Map>
 __device__ void prepare_nodes(const KdaVerifyDevice& p, const DeviceRow& row, const KdaTask& task,
                               DeviceDraftTree& tree, DualNodes<Map>& nodes) {
   int i = static_cast<int>(threadIdx.x / 32);
-  KdaTokenBits<Map> bits;
+  KdaPanelBits<Map> bits;
   __syncthreads();  // the nodes of the task before have been used
   int64_t t = row.token_begin + i;
   const int h = p.key_head(task.j);
