@@ -139,10 +139,14 @@ KdaDecodeStepParams step_params(const KdaSegment& plan) {
   return step;
 }
 
+/// Up to here one launch is faster than three (docs/kernels/kda_decode_cuda.md).
+constexpr int64_t kMostFusedHeads = 768;
+
 /// True when one launch does the segment: same bits, so it needs no name of its own.
 bool fuses(const KdaSegment& plan, const KdaKernelNames& names, const ExecContext& context) {
   if (context.device.type != DeviceType::kCuda || plan.segment.kind != RowKind::kDecode ||
-      replays(plan) || !is_free<CausalConv1dParams>("causal_conv1d_update", names.conv) ||
+      replays(plan) || plan.kda.v.shape[0] * plan.kda.v.shape[1] > kMostFusedHeads ||
+      !is_free<CausalConv1dParams>("causal_conv1d_update", names.conv) ||
       !is_free<KdaParams>("kda_decode", names.attention) ||
       !is_free<GatedRmsNormParams>("gated_rms_norm", names.norm)) {
     return false;

@@ -159,7 +159,7 @@ Status run(const KdaStepDevice& p, int64_t N, const ExecContext& context) {
 /// the norm, which adds in one order, so no bit depends on it.
 template <bool kNarrow>
 Status run_shaped(const KdaStepDevice& p, int64_t N, const ExecContext& context) {
-  const bool few = N * p.kda.H < 300 && cuda_architecture(context.device.index) >= 90;
+  const bool few = N * p.kda.H <= 64 && cuda_architecture(context.device.index) >= 90;
   return few ? run<KdaStepBlock<kNarrow, 4, 1, 4>>(p, N, context)
              : run<KdaStepBlock<kNarrow, 8, 2, 1>>(p, N, context);
 }

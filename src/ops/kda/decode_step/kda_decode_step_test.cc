@@ -275,7 +275,8 @@ TEST_P(KdaDecodeStep, ManyRowsHaveTheBitsOfEach) {
   ASSERT_EQ(run_step(all.params(), GetParam()), "");
   for (int64_t n : {0, 1, 50, 100}) {
     KdaDecodeStepParams p = one.params();
-    for (ConstTensorView* view : {&p.x, &p.gate, &p.beta, &p.z, &p.rows.slot, &p.rows.start, &p.rows.num_valid}) {
+    for (ConstTensorView* view :
+         {&p.x, &p.gate, &p.beta, &p.z, &p.rows.slot, &p.rows.start, &p.rows.num_valid}) {
       if (view->defined()) *view = view->slice(0, n, n + 1);
     }
     p.out = p.out.slice(0, n, n + 1);
