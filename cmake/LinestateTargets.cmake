@@ -77,8 +77,9 @@ function(linestate_precompile_test name)
     return()
   endif()
   if(NOT TARGET linestate_test_headers)
-    file(WRITE ${PROJECT_BINARY_DIR}/generated/test_headers.cc "")
-    add_library(linestate_test_headers OBJECT ${PROJECT_BINARY_DIR}/generated/test_headers.cc)
+    # A program too: gcc takes no header that was compiled as -fPIC where it compiles as -fPIE.
+    file(WRITE ${PROJECT_BINARY_DIR}/generated/test_headers.cc "int main() { return 0; }\n")
+    add_executable(linestate_test_headers ${PROJECT_BINARY_DIR}/generated/test_headers.cc)
     linestate_configure_target(linestate_test_headers)
     linestate_compile_quickly(linestate_test_headers)
     target_link_libraries(linestate_test_headers PRIVATE linestate_testing linestate_simd
