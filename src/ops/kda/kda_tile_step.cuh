@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/async_copy.cuh"
 #include "cuda/fast_divider.h"
-#include "cuda/tile_fetch.cuh"
 #include "ops/kda/kda_lane_step.cuh"
 
 namespace linestate {

@@ -6,7 +6,6 @@
 
 #include "base/int_math.h"
 #include "cuda/launch.cuh"
-#include "cuda/overlap.cuh"
 #include "ops/kda/kda_tile_step.cuh"
 
 namespace linestate {

@@ -6,7 +6,6 @@
 
 #include "cuda/cluster.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/overlap.cuh"
 #include "ops/common/conv_step_device.cuh"
 #include "ops/common/gated_norm_device.cuh"
 #include "ops/kda/kda_tile_step.cuh"

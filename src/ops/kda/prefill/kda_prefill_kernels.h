@@ -25,7 +25,7 @@ inline constexpr KernelRow<KdaParams> kKdaPrefillRows[] = {
      "token recurrence in f32, state in registers, portable from sm_80; any dtype, any stride",
      nullptr, nullptr, LINESTATE_CUDA_RUN(kda_prefill_cuda)},
     {"cuda_sm90", DeviceType::kCuda,
-     "chunks of 64 on tensor cores with f16 operands, sm_90a; K = V = 128, bf16 and f16; by name only",
+     "f16 tensor cores, chunks of 64, sm_90a; K = V = 128, bf16 and f16; by name only",
      LINESTATE_CUDA_RUN(refuse_kda_prefill_sm90), LINESTATE_CUDA_RUN(kda_prefill_sm90_workspace),
      LINESTATE_CUDA_RUN(kda_prefill_sm90)},
     {"cpu", DeviceType::kCpu, "blocks of 16 tokens in f32; any dtype, any stride, K and V to 256",

@@ -9,7 +9,6 @@
 #include "base/int_math.h"
 #include "cuda/fast_divider.h"
 #include "cuda/launch.cuh"
-#include "cuda/overlap.cuh"
 #include "ops/lightning/lightning_lane_step.cuh"
 
 namespace linestate {
