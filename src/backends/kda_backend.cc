@@ -120,8 +120,8 @@ KdaCommitParams commit_params(const LayerSpec& layer, const Segment& segment, co
   return params;
 }
 
-/// Scratch of prefill grows with the call: that of `tokens` tokens in as many rows as can have
-/// some.
+/// Scratch of prefill may grow with the call: the most that `tokens` tokens, in as many rows as can
+/// have some, take in any io dtype.
 int64_t prefill_scratch(const KdaSegment& empty, int64_t tokens, const KdaKernelNames& names,
                         const ExecContext& context) {
   KdaParams params = empty.kda;
@@ -130,10 +130,18 @@ int64_t prefill_scratch(const KdaSegment& empty, int64_t tokens, const KdaKernel
   }
   params.out.shape[0] = tokens;
   params.rows.slot.shape[0] = std::min(tokens, params.state.shape[0]);
-  KernelChoice choice;
-  const auto chosen =
-      select_kernel(kda_prefill_table(), params, context, names.attention, choice, Refusals::kSkip);
-  return chosen ? choice.workspace_bytes : 0;
+  int64_t most = 0;
+  for (const DType io : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (ConstTensorView* view : {&params.q, &params.k, &params.v, &params.gate}) {
+      view->dtype = io;
+    }
+    for (const DType out : {io, DType::kF32}) {
+      params.out.dtype = out;
+      most = std::max(
+          most, planned_workspace_bytes(kda_prefill_table(), params, context, names.attention));
+    }
+  }
+  return most;
 }
 
 }  // namespace

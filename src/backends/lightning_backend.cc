@@ -7,6 +7,7 @@
 #include "base/message.h"
 #include "linestate/ops/norm.h"
 #include "linestate/trace_range.h"
+#include "ops/lightning/prefill/lightning_prefill_kernels.h"
 #include "ops/norm/group_rms_norm/group_rms_norm_kernels.h"
 
 namespace linestate {
@@ -205,6 +206,23 @@ Status run_segment(const SegmentPlan& plan, const Names& names, const ExecContex
   return check_finite_output(context, plan.group_norm.out);
 }
 
+/// Scratch of prefill may grow with the call: the most that `tokens` tokens, in as many rows as can
+/// have some, take in any io dtype.
+int64_t prefill_scratch(const SegmentPlan& empty, int64_t tokens, const Names& names,
+                        const ExecContext& context) {
+  LightningParams params = empty.attention;
+  for (ConstTensorView* view : {&params.q, &params.k, &params.v}) view->shape[0] = tokens;
+  params.out.shape[0] = tokens;
+  params.rows.slot.shape[0] = std::min(tokens, params.state.shape[0]);
+  int64_t most = 0;
+  for (const DType io : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (ConstTensorView* view : {&params.q, &params.k, &params.v}) view->dtype = io;
+    most = std::max(
+        most, planned_workspace_bytes(lightning_prefill_table(), params, context, names.attention));
+  }
+  return most;
+}
+
 struct ForwardPlan {
   SegmentPlans<SegmentPlan> segments;
   int64_t buffer_bytes = 0;
@@ -299,6 +317,9 @@ Result<int64_t> LightningBackend::workspace_bytes(int64_t max_tokens, const Stat
       int64_t buffers = 0;
       take_attention_out(*layer, max_tokens, true, nullptr, {}, buffers);
       most = std::max(most, buffers + *scratch);
+      if (kind != RowKind::kExtend) continue;
+      most = std::max(most, buffers + prefill_scratch(plan, max_tokens,
+                                                      names_for(options_, kernel, kind), context));
     }
     const LightningCommitIo commit{io.record, empty_rows(device).slot};
     const Result<int64_t> scratch = lightning_commit_workspace_bytes(

@@ -103,6 +103,30 @@ class KernelTrial {
   std::string fallback_reason_;
 };
 
+template <typename Params>
+const KernelRow<Params>* select_row(const OpTable<Params>& table, const Params& params,
+                                    const ExecContext& context, KernelTrial& trial) {
+  for (const KernelRow<Params>& row : table.rows) {
+    if (!trial.concerns(row.name, row.device, row.run != nullptr)) continue;
+    std::string reason = row.refuse == nullptr ? std::string() : row.refuse(params, context);
+    if (trial.accepts(row.name, std::move(reason))) return &row;
+  }
+  return nullptr;
+}
+
+/// Scratch of the built-in row that a call would run, 0 when none would. For plans: tensors have
+/// shapes and no memory, which external kernels are not asked about.
+template <typename Params>
+int64_t planned_workspace_bytes(const OpTable<Params>& table, const Params& params,
+                                const ExecContext& context, std::string_view kernel) {
+  KernelChoice choice;
+  choice.requested = requested_kernel(table.op, kernel);
+  KernelTrial trial(choice, context, Refusals::kSkip);
+  const KernelRow<Params>* row = select_row(table, params, context, trial);
+  if (row == nullptr || row->workspace_bytes == nullptr) return 0;
+  return row->workspace_bytes(params, context);
+}
+
 /// The kernel that runs, or none; `choice` gets every refusal that is collected. choice.op is the
 /// caller's to set, where it is read: a long name would cost an allocation a call.
 template <typename Params>
@@ -122,15 +146,7 @@ SelectedKernel<Params> select_kernel(const OpTable<Params>& table, const Params&
       break;
     }
   }
-  if (!selected) {
-    for (const KernelRow<Params>& row : table.rows) {
-      if (!trial.concerns(row.name, row.device, row.run != nullptr)) continue;
-      std::string reason = row.refuse == nullptr ? std::string() : row.refuse(params, context);
-      if (!trial.accepts(row.name, std::move(reason))) continue;
-      selected.row = &row;
-      break;
-    }
-  }
+  if (!selected) selected.row = select_row(table, params, context, trial);
   if (!selected) return selected;
   selected.fallback_reason = trial.fallback_reason();
   choice.workspace_bytes = selected.workspace_bytes(params, context);
