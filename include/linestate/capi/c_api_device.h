@@ -41,11 +41,6 @@ LS_API ls_status ls_copy_bytes_async(const ls_place* dst, const ls_place* src, i
  * LS_INVALID_ARGUMENT. */
 LS_API ls_status ls_copy_tensor(const ls_tensor* dst, const ls_tensor* src, void* stream);
 LS_API ls_status ls_fill_bytes(const ls_place* dst, uint8_t value, int64_t bytes, void* stream);
-/* Copies src into dst, dense tensors of one dtype and shape, ordered on `stream` (null = the
- * default one), which belongs to the CUDA side. Returns when host memory on either side may be
- * reused. Errors: LS_INVALID_ARGUMENT. */
-LS_API ls_status ls_copy_tensor(const ls_tensor* dst, const ls_tensor* src, void* stream);
-
 /* Waits until the stream's work is done, and reports what went wrong in it. */
 LS_API ls_status ls_synchronize(int32_t device_type, int32_t device_index, void* stream);
 

@@ -349,7 +349,6 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ls_copy_bytes_async": (c_int, (POINTER(ls_place), POINTER(ls_place), c_int64, c_void_p)),
     "ls_copy_tensor": (c_int, (POINTER(ls_tensor), POINTER(ls_tensor), c_void_p)),
     "ls_fill_bytes": (c_int, (POINTER(ls_place), c_void_p, c_int64, c_void_p)),
-    "ls_copy_tensor": (c_int, (POINTER(ls_tensor), POINTER(ls_tensor), c_void_p)),
     "ls_synchronize": (c_int, (c_int32, c_int32, c_void_p)),
     "ls_stream_create": (c_int, (c_int32, c_int32, POINTER(c_void_p))),
     "ls_stream_destroy": (None, (c_void_p,)),
