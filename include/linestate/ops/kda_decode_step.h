@@ -18,21 +18,21 @@ struct KdaDecodeStepParams {
   RowTensors rows;    // as in kda_decode
   ConstTensorView x;  // [N, 2*H*K + HV*V] q | k | v before the convolution; f32 | bf16 | f16
 
-  ConstTensorView conv_weight;  // [2*H*K + HV*V, W], W = 2..4; f32 | bf16 | f16
-  ConstTensorView conv_bias;    // [2*H*K + HV*V]; undefined = none
-  Activation activation = Activation::kSilu;
-  TensorView window;  // [P, 2*H*K + HV*V, W-1] in place; dtype of x, or f32
+  ConstTensorView conv_weight;                // [2*H*K + HV*V, W], W = 2..4; f32 | bf16 | f16
+  ConstTensorView conv_bias;                  // [2*H*K + HV*V]; undefined = none
+  Activation activation = Activation::kSilu;  // of the convolution's output
+  TensorView window;                          // [P, 2*H*K + HV*V, W-1] in place; dtype of x, or f32
 
-  ConstTensorView gate;  // [N, HV, K] dtype of x or f32
-  ConstTensorView beta;  // [N, HV]    dtype of x or f32
-  KdaGate gate_form = KdaGate::kSoftplus;
-  KdaBeta beta_form = KdaBeta::kLogits;
-  ConstTensorView A_log;       // [HV] f32; not read for kActivated
-  ConstTensorView dt_bias;     // [HV, K] f32; not read for kActivated
-  float lower_bound = 0.0f;    // < 0 for kBounded, else 0
-  float scale = 0.0f;          // 0 = K^-0.5
-  bool qk_normalized = false;  // true: no l2 norm of q and k
-  TensorView state;            // [P, HV, V, K] in place; f32 | bf16 | f16
+  ConstTensorView gate;                    // [N, HV, K] dtype of x or f32
+  ConstTensorView beta;                    // [N, HV]    dtype of x or f32
+  KdaGate gate_form = KdaGate::kSoftplus;  // how the log decay comes from gate
+  KdaBeta beta_form = KdaBeta::kLogits;    // how beta comes from b
+  ConstTensorView A_log;                   // [HV] f32; not read for kActivated
+  ConstTensorView dt_bias;                 // [HV, K] f32; not read for kActivated
+  float lower_bound = 0.0f;                // < 0 for kBounded, else 0
+  float scale = 0.0f;                      // 0 = K^-0.5
+  bool qk_normalized = false;              // true: no l2 norm of q and k
+  TensorView state;                        // [P, HV, V, K] in place; f32 | bf16 | f16
 
   ConstTensorView norm_weight;  // [V] f32 | bf16 | f16; undefined = no norm, out is a
   ConstTensorView z;            // [N, HV, V] f32 | bf16 | f16, defined exactly when norm_weight is
