@@ -77,8 +77,8 @@ __device__ void clear_out(const KdaDevice& p, const DeviceRow& row, int64_t j, i
   }
 }
 
-__device__ inline void clear_state(const KdaDevice& p, const StateLane& lane, const DeviceRow& row,
-                                   int64_t n, int64_t j) {
+[[maybe_unused]] __device__ inline void clear_state(const KdaDevice& p, const StateLane& lane,
+                                                    const DeviceRow& row, int64_t n, int64_t j) {
   float S[64];
 #pragma unroll
   for (int i = 0; i < 64; ++i) S[i] = 0.0f;
@@ -86,8 +86,8 @@ __device__ inline void clear_state(const KdaDevice& p, const StateLane& lane, co
 }
 
 /// Row n without the chunks that the plan had no room for.
-__device__ inline DeviceRow planned_row(const KdaDevice& p, const Plan& plan, int64_t n,
-                                        DeviceStatus* status) {
+[[maybe_unused]] __device__ inline DeviceRow planned_row(const KdaDevice& p, const Plan& plan,
+                                                         int64_t n, DeviceStatus* status) {
   DeviceRow row = read_prefill_row(p.rows, n, status);
   if (n < p.rows.count && plan.base[n] < 0) {
     raise_flag(status, DeviceFlag::kBadOffsets, n);
