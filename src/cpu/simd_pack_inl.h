@@ -114,7 +114,7 @@ HWY_INLINE void pack_store(hwy::bfloat16_t* p, const Group& g) {
   const hn::RebindToUnsigned<Tag> d32;
   const hn::RebindToSigned<Tag> i32;
   const hn::Rebind<uint16_t, Tag> d16;
-  for (int i = 0; i < kGroupVecs; ++i) {
+  for (int64_t i = 0; i < kGroupVecs; ++i) {
     const auto bits = hn::BitCast(d32, g.v[i]);
     const auto is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
     const auto sum = hn::Add(hn::Add(bits, hn::Set(d32, 0x7fffu)), is_odd);
