@@ -18,7 +18,7 @@ constexpr int64_t kChunkBytes = int64_t{64} << 20;
 // Inputs, outputs and states of one turn of the rotation, in halves of the L2: 2.5 times.
 constexpr int64_t kHalfCaches = 5;
 // 8 times a prime: no two tokens begin at the same place of the pattern, and copies stay aligned.
-constexpr int64_t kPatternElements = 8 * 131071;
+constexpr int64_t kPatternElements = int64_t{8} * 131071;
 constexpr int64_t kRoofBytes = int64_t{2} << 30;
 constexpr int64_t kRoofPasses = 9;  // of one kind; their median counts
 constexpr int kLaunchRounds = 9;
