@@ -158,7 +158,8 @@ KdaProblem repeated_keys(KdaGate form, double noise, int64_t tokens) {
   return problem;
 }
 
-// The ceilings of OPS. An exact kernel's distance from f64 is 1.66e-3 in the outputs: bf16.
+// The ceilings of a bounded gate and of any gate. An exact kernel's distance from f64 is 1.66e-3 in
+// the outputs: bf16.
 TEST_F(KdaPrefillSm90, KeysThatRepeat) {
   for (const KdaGate form : {KdaGate::kBounded, KdaGate::kSoftplus}) {
     for (const double noise : {0.0, 0.01, 0.1, 0.5}) {
@@ -172,8 +173,9 @@ TEST_F(KdaPrefillSm90, KeysThatRepeat) {
       const double o = compare(out.view(), exact.out.view()).rel;
       const double state =
           compare(problem.state.view().select(0, 3), exact.state.view().select(0, 3)).rel;
-      EXPECT_LE(o, 3.3e-3) << noise;
-      EXPECT_LE(state, 1.8e-3) << noise;
+      const bool bounded = form == KdaGate::kBounded;
+      EXPECT_LE(o, bounded ? 3.3e-3 : 2.1e-3) << noise;
+      EXPECT_LE(state, bounded ? 1.8e-3 : 1.2e-3) << noise;
       ::testing::Test::RecordProperty("noise_" + std::to_string(noise),
                                       std::to_string(o) + " " + std::to_string(state));
     }
