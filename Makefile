@@ -7,7 +7,9 @@ MAKEFLAGS += --no-builtin-rules
 
 JOBS ?= $(shell nproc)
 NVCC := $(shell command -v nvcc || { test -x /usr/local/cuda/bin/nvcc && echo /usr/local/cuda/bin/nvcc; })
-PRESET ?= $(if $(NVCC),cuda-sm90a,cpu-release)
+# Kernels that nothing here could run take longest to build: without a GPU they are left out.
+GPU := $(shell nvidia-smi -L 2>/dev/null | grep '^GPU ')
+PRESET ?= $(if $(and $(NVCC),$(GPU)),cuda-sm90a,cpu-release)
 BUILD := build/$(PRESET)
 
 # ccache keeps nothing that a precompiled header went into, so it is one or the other.
@@ -33,7 +35,7 @@ setup:  ## install what the build needs (other targets do it by themselves)
 	@tools/setup.sh build
 
 configure: setup
-	@echo "$(if $(filter cuda%,$(PRESET)),nvcc found: CUDA parts are built too,$(if $(NVCC),building for CPU only,nvcc not found: building for CPU only)) ($(PRESET))"
+	@echo "$(if $(filter cuda%,$(PRESET)),CUDA parts are built too,$(if $(NVCC),$(if $(GPU),,no GPU: )building for CPU only,nvcc not found: building for CPU only)) ($(PRESET))"
 	@mkdir -p build
 	@cmake --preset $(PRESET) $(CONFIGURE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; \
 	  $(if $(filter cuda%,$(PRESET)),echo "To build without CUDA: make $(MAKECMDGOALS) PRESET=cpu-release";) exit 1; }
